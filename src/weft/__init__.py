@@ -1,0 +1,28 @@
+"""weft turns text into language models.
+
+    import weft
+    model = weft.load("runs/x/model")        # any Hugging Face folder of a family weft knows
+    model.fill("The [MASK] sat.")            # a masked language model's best words
+    model.embed(["one text", "another"])     # a vector per text
+    model.logits([[1, 2, 3], [4, 5]])        # raw numbers, from token ids of unequal lengths
+
+Importing weft imports nothing heavy; torch comes with the first model.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import FolderError, InputError, RecipeError, WeftError
+
+if TYPE_CHECKING:
+    from weft.api import Filled, Model, create, load
+
+__version__ = "0.1.0"
+__all__ = ["Filled", "FolderError", "InputError", "Model", "RecipeError", "WeftError", "create", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Filled", "Model", "create", "load"):
+        from weft import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")

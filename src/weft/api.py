@@ -1,0 +1,249 @@
+"""The verbs of a model in Python: load, create, save; logits, hidden, embed, fill.
+
+Everything goes through one path: texts or ids -> batches of at most `BATCH_TOKENS` tokens, sorted by length so that
+attention finds long runs of equal lengths -> network -> one array per sequence, in the order given.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.errors import FolderError, InputError
+from weft.interchange.folder import Description, read_model, save_format, write_model
+from weft.interchange.pooling import Pooling, read_pooling
+from weft.model.families import find_family
+from weft.model.families.family import with_positions
+from weft.model.heads import mean_of_each
+from weft.model.network import Network, count_parameters
+from weft.model.network import create as create_network
+from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
+from weft.model.positions import longest
+from weft.tokenizer.read import read_tokenizer
+from weft.tokenizer.tokenizer import Tokenizer
+
+BATCH_TOKENS = 8192
+LANGUAGE_HEADS = ("masked", "causal", "seq2seq")
+TASK_HEADS = ("sequence", "token", "span", "next-sentence")
+
+Sequences = Sequence[Sequence[int]]
+
+
+class Filled(NamedTuple):
+    """One suggestion for a masked word."""
+
+    word: str
+    probability: float
+    text: str
+
+
+def load(folder: str | Path) -> "Model":
+    """A model from a Hugging Face folder (or weft's own format). Strict: every tensor must have its place."""
+    folder = Path(folder)
+    network, description = read_model(folder)
+    return Model(network, description, read_tokenizer(folder), read_pooling(folder))
+
+
+def create(
+    family: str,
+    size: str | None = None,
+    *,
+    head: str | None = None,
+    labels: int = 2,
+    positions: str | None = None,
+    seed: int = 0,
+    tokenizer: Tokenizer | None = None,
+    **knobs: Any,
+) -> "Model":
+    """A model with fresh weights: `create("bert", "mini", vocabulary=8000)`.
+
+    `positions` swaps the family's own way of telling positions for another. What no Hugging Face family has is saved in
+    weft's own format (`model.format` says which).
+    """
+    if tokenizer is not None:
+        knobs.setdefault("vocabulary", tokenizer.vocabulary)
+    if isinstance(positions, int):
+        knobs["positions"], positions = positions, None
+    chosen = find_family(family).sized(size, **knobs)
+    architecture = chosen.architecture(head, labels)
+    if positions is not None:
+        limit = longest(architecture.embedding.positions)
+        architecture = with_positions(architecture, positions, 512 if limit is None else limit)
+    network = create_network(architecture, seed).eval()
+    return Model(network, Description(chosen, head or chosen.default_head), tokenizer)
+
+
+class Model:
+    def __init__(
+        self,
+        network: Network,
+        description: Description,
+        tokenizer: Tokenizer | None = None,
+        pooling: Pooling | None = None,
+    ) -> None:
+        self.network, self.description, self._tokenizer = network, description, tokenizer
+        self.pooling = pooling or Pooling()
+
+    def __repr__(self) -> str:
+        return f"<weft.Model {self.family}, {self.parameters_count:,} parameters, {self.description.head} head>"
+
+    @property
+    def family(self) -> str:
+        return self.network.architecture.family
+
+    @property
+    def parameters_count(self) -> int:
+        return count_parameters(self.network)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.description.labels
+
+    @property
+    def format(self) -> str:
+        """The `model_type` that `save` writes: a Hugging Face family's, or `weft`."""
+        return save_format(self.network, self.description)
+
+    @property
+    def longest(self) -> int | None:
+        """The longest sequence the model can read; none if there is no limit."""
+        return longest(self.network.architecture.embedding.positions)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise FolderError("This model has no tokenizer, so it takes token ids only. Add a tokenizer.json to its folder.")
+        return self._tokenizer
+
+    def save(self, folder: str | Path) -> str:
+        """Write a folder that `weft.load` and `transformers` open; atomic. Returns the format, as `format`."""
+        files = {**(self._tokenizer.files if self._tokenizer else {}), **self.pooling.files}
+        return write_model(self.network, self.description, Path(folder), files=files)
+
+    def logits(
+        self, sequences: Sequences, targets: Sequences | None = None, *, segments: Sequences | None = None
+    ) -> list[np.ndarray]:
+        """The head's raw numbers, an array per sequence.
+
+        Language models: (length, vocabulary), where row i of a causal model scores token i + 1. Encoder–decoders take
+        sources and `targets`, the tokens given to the decoder (which begin with its start token). Task heads: (labels,)
+        per sequence, (length, labels) per token, (length, 2) for spans.
+        """
+        kind = self._head_kind((*LANGUAGE_HEADS, *TASK_HEADS))
+        if targets is None and self.network.architecture.is_encoder_decoder:
+            if kind == "seq2seq":
+                raise InputError("An encoder–decoder needs targets as well: model.logits(sources, targets).")
+            targets = [[self._decoder_start(), *sequence[:-1]] for sequence in sequences]
+        head = self.network.heads[kind]
+        return self._run(sequences, targets, segments, head, one_row=head.spec.pool != "every")
+
+    def hidden(
+        self, sequences: Sequences, targets: Sequences | None = None, *, segments: Sequences | None = None
+    ) -> list[np.ndarray]:
+        """The last hidden states, (length, width) per sequence; of the decoder where `targets` are given."""
+        return self._run(sequences, targets, segments, lambda hidden, batch: hidden, one_row=False)
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """A vector per text, (n, width): the mean of its hidden states, or as the folder's own pooling says.
+
+        Texts longer than the model can read are cut.
+        """
+        texts = [texts] if isinstance(texts, str) else texts
+        ids = [sequence[: self.longest] for sequence in self.tokenizer.encode_many(texts)]
+        if empty := [i for i, sequence in enumerate(ids) if not sequence]:
+            raise InputError(f"Text {empty[0]} has no tokens, so it has no vector.")
+        pick = {"mean": mean_of_each, "first": lambda hidden, batch: hidden[batch.first]}
+        pick["last"] = lambda hidden, batch: hidden[batch.last]
+        rows = self._run(ids, None, None, pick[self.pooling.kind], one_row=True)
+        vectors = np.stack(rows) if rows else np.zeros((0, self.network.width), np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.pooling.normalize else vectors
+
+    def fill(self, text: str, top: int = 5) -> list[Filled] | list[list[Filled]]:
+        """The best words for the mask in `text`, best first; a list per mask if there are several.
+
+        The model's own mask token or `[MASK]` marks the place.
+        """
+        if top < 1:
+            raise InputError(f"top must be at least 1, not {top}.")
+        self._head_kind(("masked",), "fill needs a masked language model")
+        mask = self.tokenizer.special.get("mask")
+        if mask is None:
+            raise InputError("This model's tokenizer has no mask token, so there is nothing to fill.")
+        ids = self.tokenizer.encode(text.replace("[MASK]", mask))
+        self._check(ids, 0)
+        places = [place for place, token in enumerate(ids) if token == self.tokenizer.id_of("mask")]
+        if not places:
+            raise InputError(f"The text has no {mask} to fill.")
+        batch = pack([ids])
+        with torch.inference_mode():
+            hidden = self.network(batch)
+            scores = self.network.heads["masked"](hidden, batch, torch.tensor(places)).softmax(-1)
+            best = scores.topk(min(top, scores.shape[-1]))
+        filled = [
+            [self._filled(ids, place, token, probability) for probability, token in zip(*row, strict=True)]
+            for place, *row in zip(places, best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+        return filled[0] if len(filled) == 1 else filled
+
+    def _filled(self, ids: list[int], place: int, token: int, probability: float) -> Filled:
+        words = [*ids[:place], token, *ids[place + 1 :]]
+        return Filled(self.tokenizer.decode([token]).strip(), probability, self.tokenizer.decode(words))
+
+    def _head_kind(self, wanted: Sequence[str], why: str = "logits need a head") -> str:
+        kinds = [kind for kind in self.network.heads if kind in wanted]
+        if not kinds:
+            has = ", ".join(self.network.heads) or "none"
+            raise InputError(f"This {self.family} has no such head ({why}; it has: {has}). Try hidden or embed.")
+        return kinds[0]
+
+    def _decoder_start(self) -> int:
+        config = self.description.config
+        start = config.get("decoder_start_token_id", config.get("pad_token_id", 0))
+        return 0 if start is None else start
+
+    def _run(
+        self,
+        sequences: Sequences,
+        targets: Sequences | None,
+        segments: Sequences | None,
+        compute: Callable[[Tensor, Packed], Tensor],
+        *,
+        one_row: bool,
+    ) -> list[np.ndarray]:
+        for rows in (sequences, targets or ()):
+            for index, sequence in enumerate(rows):
+                self._check(sequence, index)
+        if targets is not None and len(targets) != len(sequences):
+            raise InputError(f"There are {len(sequences)} sources but {len(targets)} targets.")
+        results: list[np.ndarray | None] = [None] * len(sequences)
+        with torch.inference_mode():
+            for picked in _batches(sequences):
+                batch = pack([sequences[i] for i in picked], segments and [segments[i] for i in picked])
+                target = None if targets is None else pack([targets[i] for i in picked])
+                answer = compute(self.network(batch, target), target or batch)
+                parts = answer.unbind() if one_row else (target or batch).split(answer)
+                for index, part in zip(picked, parts, strict=True):
+                    results[index] = part.float().numpy()
+        return results
+
+    def _check(self, sequence: Sequence[int], index: int) -> None:
+        ids = np.asarray(sequence)
+        if ids.ndim != 1 or ids.size == 0:
+            raise InputError(f"Sequence {index} is empty; each needs at least one token id.")
+        if not np.issubdtype(ids.dtype, np.integer):
+            raise InputError(f"Sequence {index} does not hold token ids (whole numbers). For text, use embed or fill.")
+        vocabulary = self.network.architecture.vocabulary
+        if ids.min() < 0 or ids.max() >= vocabulary:
+            wrong = int(ids.min() if ids.min() < 0 else ids.max())
+            raise InputError(f"Sequence {index} holds the token id {wrong}; ids are from 0 to {vocabulary - 1}.")
+        if self.longest is not None and ids.size > self.longest:
+            raise InputError(f"Sequence {index} has {ids.size} tokens; this model reads at most {self.longest}.")
+
+
+def _batches(sequences: Sequences) -> Iterator[list[int]]:
+    order = order_by_length(sequences)
+    for part in group_by_tokens([len(sequences[i]) for i in order], BATCH_TOKENS):
+        yield [order[i] for i in part]

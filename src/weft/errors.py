@@ -1,0 +1,32 @@
+"""What can go wrong, said to the person it happens to: what was wrong, where, and what to do.
+
+`InputError` and its kinds are what the user can put right (exit code 2); any other `WeftError` is 1. Messages are whole
+sentences without a traceback; `--debug` shows the traceback all the same.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class WeftError(Exception):
+    exit_code = 1
+
+
+class InputError(WeftError):
+    """Something the user gave cannot be used."""
+
+    exit_code = 2
+
+
+class RecipeError(InputError):
+    """A setting is unknown, of the wrong type or impossible together with another."""
+
+
+class FolderError(InputError):
+    """A model, corpus or run folder is missing, broken or not what it should be."""
+
+
+def suggest(name: str, valid: Iterable[str]) -> str:
+    """A hint to put behind an unknown name: ` (did you mean objective?)`, or nothing if none is near."""
+    near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]}?)" if near else ""

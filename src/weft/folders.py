@@ -1,0 +1,183 @@
+"""Folders on disk that are whole or absent, whatever happens while they are written.
+
+`write_file` and `replace_folder` write beside the destination, flush to the disk, and then rename, which the file system
+does at once: a reader sees the old state or the new one. A folder swap carries over files that are not ours, so saving
+into a folder never takes a person's notes with it. `manifest` lists what was written with sizes and hashes.
+"""
+
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from weft.errors import FolderError, WeftError
+
+MANIFEST = "weft.json"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file atomically."""
+    with _disk_errors(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o666 & ~_umask())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        _sync(path.parent)
+
+
+@contextmanager
+def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iterator[Path]:
+    """A new folder to fill; when the block ends it takes the place of `path` in one step.
+
+    `mark` is a file that every folder of this kind holds: a folder with other things in it and without the mark is
+    somebody else's, and is refused. From an old folder of this kind everything is carried over but what the new one
+    writes again and what matches a pattern in `ours`.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_dir():
+        raise FolderError(f"{path} is a file; a folder is to be written there.")
+    if path.is_dir() and any(path.iterdir()) and not (path / mark).exists():
+        raise FolderError(f"{path} holds other things (it has no {mark}). Choose a new or empty folder.")
+    with _disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new-"))
+        try:
+            yield new
+            if path.is_dir():
+                _carry_over(path, new, ours)
+            new.chmod(0o777 & ~_umask())
+            _sync_tree(new)
+            _swap(new, path)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+        _sync(path.parent)
+
+
+def manifest(folder: Path, **facts: Any) -> dict[str, Any]:
+    """What a folder holds: the facts given, and each file's size and SHA-256."""
+    files = {
+        str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != MANIFEST
+    }
+    return {**facts, "files": files}
+
+
+def changed_files(folder: Path) -> list[str]:
+    """Files that are no longer what the folder's manifest says (missing, or other bytes)."""
+    files = read_json(folder / MANIFEST).get("files", {})
+    return [
+        name
+        for name, entry in files.items()
+        if not (folder / name).is_file() or _sha256(folder / name) != entry.get("sha256")
+    ]
+
+
+def read_json(path: Path, most_bytes: int = 100_000_000) -> dict[str, Any]:
+    """A JSON object from a file, or a sentence why not."""
+    try:
+        if path.stat().st_size > most_bytes:
+            raise FolderError(f"{path} is larger than {most_bytes:,} bytes, which no {path.name} is.")
+        value = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise FolderError(f"{path} is missing.") from None
+    except (ValueError, RecursionError) as error:
+        what = "is empty" if path.stat().st_size == 0 else f"is not JSON ({error})"
+        raise FolderError(f"{path} {what}.") from None
+    except OSError as error:
+        raise FolderError(f"{path} cannot be read: {error.strerror}.") from None
+    if not isinstance(value, dict):
+        raise FolderError(f"{path} holds {type(value).__name__}, not a JSON object.")
+    return value
+
+
+def to_json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _carry_over(old: Path, new: Path, ours: tuple[str, ...]) -> None:
+    for item in old.iterdir():
+        if (new / item.name).exists() or any(item.match(pattern) for pattern in ours):
+            continue
+        if item.is_dir():
+            shutil.copytree(item, new / item.name, symlinks=True)
+        else:
+            shutil.copy2(item, new / item.name, follow_symlinks=False)
+
+
+def _swap(new: Path, path: Path) -> None:
+    """`new` becomes `path`; the old one, if any, ends up at `new`."""
+    if not path.exists() or not any(path.iterdir()):
+        new.rename(path)  # replaces an empty folder, too
+    elif not _exchange(new, path):
+        # Where the system cannot exchange two folders, a kill between these two renames leaves the old one, whole,
+        # under the name beside it.
+        aside = path.with_name(f".{path.name}.old-{os.getpid()}")
+        path.rename(aside)
+        new.rename(path)
+        aside.rename(new)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    return rename(AT_FDCWD, os.fsencode(a), AT_FDCWD, os.fsencode(b), RENAME_EXCHANGE) == 0
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise WeftError(f"No space left on the disk while writing {path}; what was there before is whole.") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise FolderError(f"{path} cannot be written: {error.strerror}.") from error
+        if error.errno in (errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG):
+            raise FolderError(f"{path} cannot be made: {error.strerror}.") from error
+        raise
+
+
+def _sync_tree(folder: Path) -> None:
+    for file in folder.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            _sync(file)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

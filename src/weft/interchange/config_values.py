@@ -1,0 +1,55 @@
+"""Values out of a config.json, checked: it comes from outside and may hold anything."""
+
+from typing import Any
+
+from weft.errors import FolderError
+from weft.model.feedforward import Activation
+
+# transformers has several names for one function; we write the first of each.
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "relu": "relu",
+    "relu2": "relu-squared",
+    "silu": "silu",
+    "tanh": "tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+    "gelu_python": "gelu",
+    "swish": "silu",
+}
+
+
+def theirs(activation: Activation) -> str:
+    return next(name for name, ours in ACTIVATIONS.items() if ours == activation)
+
+
+def ours(name: str, key: str) -> Activation:
+    if name not in ACTIVATIONS:
+        raise FolderError(f"config.json: {key} {name!r} is not supported; known: {', '.join(ACTIVATIONS)}.")
+    return ACTIVATIONS[name]
+
+
+def check_type(value: Any, wanted: Any, key: str) -> Any:
+    """`wanted` is the type of our setting: int, float, bool, str, or one of these or nothing."""
+    options = getattr(wanted, "__args__", (wanted,))
+    if value is None and type(None) in options:
+        return None
+    if bool in options and isinstance(value, bool):
+        return value
+    if int in options and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if float in options and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    raise FolderError(f"config.json: {key} is {value!r}, which is not {_describe(options)}.")
+
+
+def _describe(options: tuple[Any, ...]) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false"}
+    return " or ".join(words[option] for option in options if option in words)
+
+
+def require(config: dict[str, Any], key: str, allowed: tuple[Any, ...], why: str) -> None:
+    """Refuse a config that switches on something the network does not compute."""
+    if key in config and config[key] not in allowed:
+        raise FolderError(f"config.json: {key} = {config[key]!r} is not supported: {why}.")

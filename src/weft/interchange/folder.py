@@ -1,0 +1,270 @@
+"""A model folder, whole: config.json, weights, tokenizer, weft.json.
+
+Reading is strict. The config gives the architecture, the architecture gives every tensor's name and shape, and the files
+must hold exactly those; only then is memory taken. Three liberties, because published folders take them: names without
+the backbone's prefix (GPT-2's own), LayerNorm's old `gamma`/`beta`, and a class in the config that has fewer heads than
+the file (BERT's own says ForMaskedLM and holds ForPreTraining). A tied matrix stored twice with different values is, as in
+transformers, not tied.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import weft
+from weft.errors import FolderError, suggest
+from weft.folders import MANIFEST, manifest, read_json, replace_folder, to_json
+from weft.interchange import native
+from weft.interchange.bert import BERT, DISTILBERT, ROBERTA
+from weft.interchange.dialect import Dialect
+from weft.interchange.gpt2 import GPT2
+from weft.interchange.llama import LLAMA, QWEN3
+from weft.interchange.marian import MARIAN
+from weft.interchange.modernbert import MODERNBERT
+from weft.interchange.t5 import T5_DIALECT
+from weft.interchange.tensor_files import SINGLE, TensorFiles, write_tensors
+from weft.interchange.weight_map import Plan, plan
+from weft.model.families.family import Family
+from weft.model.network import Architecture, Network, outline
+
+DIALECTS = {
+    dialect.model_type: dialect
+    for dialect in (BERT, ROBERTA, DISTILBERT, GPT2, T5_DIALECT, MARIAN, LLAMA, QWEN3, MODERNBERT)
+}
+# What a model folder's own files look like; others in it belong to the user and stay.
+OURS = ("*.safetensors", "*.safetensors.index.json", "*.bin", "config.json", "generation_config.json", MANIFEST)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a folder says beyond the network itself."""
+
+    family: Family | None  # none: an architecture of no family, kept in weft's own format
+    head: str
+    labels: tuple[str, ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)  # keys of config.json that are not the architecture's
+    notes: tuple[str, ...] = ()  # what a reader should be told
+
+
+@dataclass(frozen=True)
+class _Match:
+    """A reading of the files: an architecture whose tensors are all there, and nothing else is."""
+
+    network: Network
+    plan: Plan
+    family: Family | None
+    head: str
+    notes: tuple[str, ...] = ()
+
+
+def read_model(folder: Path) -> tuple[Network, Description]:
+    config = read_model_config(folder)
+    files = TensorFiles(folder)
+    names = {_modern_name(name): name for name in files.shapes}
+    match = _match(config, files, names)
+    _fill(match.network, match.plan, files, names)
+    labels = _labels(config)
+    return match.network.eval(), Description(match.family, match.head, labels, dict(config), match.notes)
+
+
+def read_model_config(folder: Path) -> dict[str, Any]:
+    if not folder.exists():
+        raise FolderError(f"{folder} does not exist.")
+    if not folder.is_dir():
+        raise FolderError(f"{folder} is a file, not a model folder.")
+    if not (folder / "config.json").is_file():
+        raise FolderError(f"{folder} is not a model folder: it has no config.json.")
+    config = read_json(folder / "config.json", most_bytes=10_000_000)
+    kind = config.get("model_type")
+    if kind != native.MODEL_TYPE and kind not in DIALECTS:
+        known = [*DIALECTS, native.MODEL_TYPE]
+        hint = suggest(kind, known) if isinstance(kind, str) else ""
+        raise FolderError(
+            f"{folder / 'config.json'}: the model_type {kind!r} is not one weft knows{hint}. Known: {', '.join(known)}."
+        )
+    return config
+
+
+def read_architecture(config: dict[str, Any]) -> tuple[Architecture, Family | None, str]:
+    if config["model_type"] == native.MODEL_TYPE:
+        architecture = native.read_config(config)
+        return architecture, None, architecture.heads[0].kind if architecture.heads else "none"
+    dialect = DIALECTS[config["model_type"]]
+    family, head = dialect.read_family(config), dialect.head_of(config)
+    return family.architecture(head, len(_labels(config)) or 2), family, head
+
+
+def write_model(
+    network: Network,
+    description: Description,
+    folder: Path,
+    *,
+    files: dict[str, bytes] | None = None,
+    facts: dict[str, Any] | None = None,
+) -> str:
+    """Write the folder, with the tokenizer's and other files as they are; returns the `model_type` it has there."""
+    config, network_plan, tensors = _describe(network, description)
+    parameters = dict(network.named_parameters())
+    for entry in network_plan.entries:
+        parts = entry.split(parameters[entry.ours].detach().cpu())
+        tensors |= dict(zip(entry.theirs, parts, strict=True))
+    tensors |= {name: tensors[original].clone() for name, original in network_plan.copies.items()}
+    with replace_folder(folder, mark="config.json", ours=OURS) as new:
+        write_tensors(tensors, new / SINGLE)
+        (new / "config.json").write_bytes(to_json(config))
+        if (generation := _generation_config(network.architecture, config)) is not None:
+            (new / "generation_config.json").write_bytes(to_json(generation))
+        for name, data in (files or {}).items():
+            (new / name).parent.mkdir(exist_ok=True)
+            (new / name).write_bytes(data)
+        known = {"weft": weft.__version__, "kind": "model", "family": network.architecture.family, **(facts or {})}
+        (new / MANIFEST).write_bytes(to_json(manifest(new, **known)))
+    return config["model_type"]
+
+
+def save_format(network: Network, description: Description) -> str:
+    """The `model_type` this model is saved under: a Hugging Face family's, or weft's own."""
+    return _describe(network, description)[0]["model_type"]
+
+
+def _describe(network: Network, description: Description) -> tuple[dict[str, Any], Plan, dict[str, Tensor]]:
+    """The config, the weights' names, and tensors that are expected beside the weights."""
+    architecture, family, head = network.architecture, description.family, description.head
+    dialect = next((d for d in DIALECTS.values() if type(family) is d.family and head in d.classes), None)
+    if dialect is None or not _is_expressible(dialect, family, head, architecture):
+        return native.write_config(architecture), plan(network, native.links(network)), {}
+    # The reader's own keys (token ids, labels, task parameters) stay; the architecture's come from the network.
+    written = dialect.write_config(family, head, architecture.vocabulary)
+    tokens = {key: value for key, value in written.items() if key.endswith("token_id") and key in description.config}
+    kept = {key: value for key, value in description.config.items() if key not in written or key in tokens}
+    config = {**written, **kept, **_label_config(architecture, description.labels)}
+    if architecture.is_encoder_decoder:
+        config["is_encoder_decoder"] = True
+    config["dtype"] = str(next(network.parameters()).dtype).removeprefix("torch.")
+    config.pop("torch_dtype", None)
+    network_plan = plan(network, dialect.links(architecture, head, dialect.prefix(head)))
+    return dict(sorted(config.items())), network_plan, dialect.tables(architecture, head)
+
+
+def _is_expressible(dialect: Dialect, family: Family, head: str, architecture: Architecture) -> bool:
+    """Whether this family's config, read back, gives this very architecture."""
+    labels = architecture.heads[-1].outputs if architecture.heads else 2
+    written = dialect.write_config(family, head, architecture.vocabulary)
+    return dialect.read_family(written).architecture(head, labels) == architecture
+
+
+def _match(config: dict[str, Any], files: TensorFiles, names: dict[str, str]) -> _Match:
+    """The first reading under which every tensor has its place; or the error of the likeliest reading."""
+    problems: list[tuple[int, str]] = []
+    for candidate in _readings(config, files, names):
+        trouble = _problems(candidate.plan, config["model_type"], files, names)
+        if not trouble:
+            return candidate
+        problems.append((len(trouble), trouble[0]))
+    raise FolderError(min(problems, key=lambda problem: problem[0])[1])
+
+
+def _readings(config: dict[str, Any], files: TensorFiles, names: dict[str, str]) -> Iterable[_Match]:
+    architecture, family, head = read_architecture(config)
+    if family is None:
+        network = outline(architecture)
+        yield _Match(network, plan(network, native.links(network)), None, head)
+        return
+    dialect, labels = DIALECTS[config["model_type"]], len(_labels(config)) or 2
+    for other in [head, *(name for name in dialect.classes if name != head)]:
+        prefix = dialect.prefix(other)
+        has_prefix = any(name.startswith(prefix) for name in names)
+        network, network_plan = _outline(dialect, family, other, labels, prefix if has_prefix else "")
+        if family.tied and _differing(network_plan, files, names):
+            untied = replace(family, tied=False)
+            network, network_plan = _outline(dialect, untied, other, labels, prefix if has_prefix else "")
+            yield _Match(network, network_plan, untied, other, ("The output matrix has values of its own: untied.",))
+        elif other == head:
+            yield _Match(network, network_plan, family, head)
+        else:
+            note = f"config.json says {dialect.classes[head]}, the weights are those of {dialect.classes[other]}."
+            yield _Match(network, network_plan, family, other, (note,))
+
+
+def _outline(dialect: Dialect, family: Family, head: str, labels: int, prefix: str) -> tuple[Network, Plan]:
+    network = outline(family.architecture(head, labels))
+    return network, plan(network, dialect.links(network.architecture, head, prefix))
+
+
+def _differing(network_plan: Plan, files: TensorFiles, names: dict[str, str]) -> list[str]:
+    """Tensors that are stored beside the one they should be equal to, with other values."""
+    return [
+        alias
+        for alias, original in network_plan.aliases.items()
+        if alias in names
+        and original in names
+        and not torch.equal(files.get(names[alias]), files.get(names[original]))
+    ]
+
+
+def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: dict[str, str]) -> list[str]:
+    required = network_plan.required
+    ignored = DIALECTS[model_type].ignored if model_type in DIALECTS else ()
+    known = {*required, *network_plan.aliases, *network_plan.copies}
+    missing = [name for name in required if name not in names]
+    surplus = [
+        name for name in names if name not in known and not any(re.fullmatch(pattern, name) for pattern in ignored)
+    ]
+    problems = [f"The weights lack {name}{suggest(name, surplus)}." for name in missing]
+    problems += [f"The weights hold {name}, which a {model_type} of this shape does not have." for name in surplus]
+    for name, shape in required.items():
+        if name in names and files.shapes[names[name]] != shape:
+            problems.append(f"{name} has shape {files.shapes[names[name]]}; config.json makes it {shape}.")
+    for name in [] if problems else _differing(network_plan, files, names):
+        problems.append(f"{name} should equal {network_plan.aliases[name]}, but it holds other values.")
+    return problems
+
+
+@torch.no_grad()
+def _fill(network: Network, network_plan: Plan, files: TensorFiles, names: dict[str, str]) -> None:
+    """Give the outlined network its memory, in float32; parameters that are one stay one."""
+    made: dict[int, nn.Parameter] = {}
+    for entry in network_plan.entries:
+        empty = network.get_parameter(entry.ours)
+        parts = [files.get(names[name]).float() for name in entry.theirs]
+        made[id(empty)] = nn.Parameter(entry.join(parts, empty.shape), requires_grad=empty.requires_grad)
+    for module in network.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            setattr(module, name, made[id(parameter)])
+
+
+def _modern_name(name: str) -> str:
+    return re.sub(r"\.beta$", ".bias", re.sub(r"\.gamma$", ".weight", name))
+
+
+def _labels(config: dict[str, Any]) -> tuple[str, ...]:
+    table = config.get("id2label")
+    if table is None:
+        return tuple(f"LABEL_{i}" for i in range(config.get("num_labels") or 0))
+    try:
+        return tuple(str(table[key]) for key in sorted(table, key=int))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise FolderError("config.json: id2label must map numbers to names.") from error
+
+
+def _label_config(architecture: Architecture, labels: tuple[str, ...]) -> dict[str, Any]:
+    head = architecture.heads[0] if architecture.heads else None
+    if head is None or head.kind not in ("sequence", "token") or (head.outputs == 2 and not labels):
+        return {}
+    names = labels if len(labels) == head.outputs else tuple(f"LABEL_{i}" for i in range(head.outputs))
+    return {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+    }
+
+
+def _generation_config(architecture: Architecture, config: dict[str, Any]) -> dict[str, Any] | None:
+    if architecture.head("causal") is None and architecture.head("seq2seq") is None:
+        return None
+    keys = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id")
+    return {key: config[key] for key in keys if config.get(key) is not None}

@@ -1,0 +1,77 @@
+"""Hugging Face's gpt2. Its `Conv1D` keeps matrices as (in, out), the transpose of everyone else's."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from weft.interchange.config_values import require
+from weft.interchange.dialect import Dialect
+from weft.interchange.weight_map import Link, link
+from weft.model.families.gpt2 import Gpt2
+from weft.model.network import Architecture
+
+
+def _links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
+    yield link("embed.tokens", prefix + "wte")
+    yield link("embed.positions", prefix + "wpe")
+    for layer in range(architecture.decoder.layers):
+        block, theirs = f"decoder.blocks.{layer}.", f"{prefix}h.{layer}."
+        yield link(block + "attention_norm", theirs + "ln_1")
+        yield link(block + "attention.qkv", theirs + "attn.c_attn", transposed=True)
+        yield link(block + "attention.out", theirs + "attn.c_proj", transposed=True)
+        yield link(block + "feedforward_norm", theirs + "ln_2")
+        yield link(block + "feedforward.up", theirs + "mlp.c_fc", transposed=True)
+        yield link(block + "feedforward.down", theirs + "mlp.c_proj", transposed=True)
+    yield link("decoder.norm", prefix + "ln_f")
+    yield link("heads.causal.out", "lm_head")
+    yield link("heads.sequence.out", "score")
+    yield link("heads.token.out", "classifier")
+    yield link("heads.span.out", "qa_outputs")
+
+
+def _check(config: dict[str, Any]) -> None:
+    require(config, "add_cross_attention", (False,), "use an encoder–decoder family")
+    require(config, "scale_attn_by_inverse_layer_idx", (False,), "attention is scaled alike in all layers")
+
+
+def _read(config: dict[str, Any]) -> dict[str, Any]:
+    # GPT2ForTokenClassification takes classifier_dropout, then hidden_dropout, then 0.1.
+    for key in ("classifier_dropout", "hidden_dropout"):
+        if config.get(key) is not None:
+            return {"classifier_dropout": float(config[key])}
+    return {}
+
+
+GPT2 = Dialect(
+    model_type="gpt2",
+    family=Gpt2,
+    knobs={
+        "vocab_size": "vocabulary",
+        "n_layer": "layers",
+        "n_embd": "width",
+        "n_head": "heads",
+        "n_inner": "inner",
+        "n_positions": "positions",
+        "activation_function": "activation",
+        "layer_norm_epsilon": "epsilon",
+        "resid_pdrop": "dropout",
+        "embd_pdrop": "embedding_dropout",
+        "attn_pdrop": "attention_dropout",
+        "scale_attn_weights": "scaled",
+        "tie_word_embeddings": "tied",
+        "initializer_range": "init_std",
+    },
+    classes={
+        "causal": "GPT2LMHeadModel",
+        "sequence": "GPT2ForSequenceClassification",
+        "token": "GPT2ForTokenClassification",
+        "span": "GPT2ForQuestionAnswering",
+        "none": "GPT2Model",
+    },
+    prefix=lambda head: "" if head == "none" else "transformer.",
+    links=_links,
+    check=_check,
+    read=_read,
+    write=lambda family: {"classifier_dropout": family.classifier_dropout},
+    tokens=lambda vocabulary: {"bos_token_id": vocabulary - 1, "eos_token_id": vocabulary - 1},
+    ignored=(r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",),
+)

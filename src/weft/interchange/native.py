@@ -1,0 +1,72 @@
+"""weft's own format, `model_type: weft`: for an architecture that no Hugging Face family has (an LSTM, a BERT with rotary
+positions). The config spells out the bricks and the tensors have our own names. transformers does not open it.
+"""
+
+from dataclasses import asdict, fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from weft.errors import FolderError
+from weft.interchange.weight_map import Link
+from weft.model.network import Architecture, Network
+
+MODEL_TYPE = "weft"
+
+
+def write_config(architecture: Architecture) -> dict[str, Any]:
+    return {"model_type": MODEL_TYPE, "architecture": asdict(architecture)}
+
+
+def read_config(config: dict[str, Any]) -> Architecture:
+    if "architecture" not in config:
+        raise FolderError("config.json has no architecture.")
+    return _build(Architecture, config["architecture"], "architecture")
+
+
+def links(network: Network) -> list[Link]:
+    return [Link(name, (name,)) for name, _ in network.named_parameters()]
+
+
+def _build(kind: Any, value: Any, path: str) -> Any:
+    """A value of type `kind` out of plain JSON; anything unknown, missing or of another type is refused by its path."""
+    if is_dataclass(kind):
+        return _build_dataclass(kind, value, path)
+    if get_origin(kind) in (Union, UnionType):
+        return _build_union(get_args(kind), value, path)
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise FolderError(f"config.json: {path} is {value!r}, which is none of {', '.join(map(str, get_args(kind)))}.")
+        return value
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise FolderError(f"config.json: {path} is not a list.")
+        return tuple(_build(get_args(kind)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not kind:
+        raise FolderError(f"config.json: {path} is {value!r}, which is not {kind.__name__}.")
+    if kind is int and not 0 <= value <= 10**8:
+        raise FolderError(f"config.json: {path} is {value}, which is out of range.")
+    return value
+
+
+def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
+    if not isinstance(value, dict):
+        raise FolderError(f"config.json: {path} is not an object.")
+    names = {item.name for item in fields(kind)}
+    if wrong := sorted(names ^ set(value)):
+        raise FolderError(f"config.json: {path}.{wrong[0]} is {'missing' if wrong[0] in names else 'not a setting'}.")
+    hints = get_type_hints(kind)
+    return kind(**{name: _build(hints[name], value[name], f"{path}.{name}") for name in value})
+
+
+def _build_union(options: tuple[Any, ...], value: Any, path: str) -> Any:
+    if value is None and type(None) in options:
+        return None
+    options = tuple(option for option in options if option is not type(None))
+    if isinstance(value, dict):
+        for option in options:  # bricks that can stand for each other tell themselves apart by `kind`
+            if len(options) == 1 or get_args(get_type_hints(option)["kind"])[0] == value.get("kind"):
+                return _build(option, value, path)
+        raise FolderError(f"config.json: {path}.kind is {value.get('kind')!r}, which is not known.")
+    return _build(options[0], value, path)

@@ -1,0 +1,95 @@
+"""Tensors on disk: `model.safetensors`, or shards with an index. Headers are read first, data when it is asked for.
+
+Pickled weights (`pytorch_model.bin`, `.pt`, `.ckpt`) can run code when they are opened, so they never are.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from weft.errors import FolderError
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+FLOATS = {"F64", "F32", "F16", "BF16"}
+
+
+class TensorFiles:
+    """The tensors of a folder by name: shapes at once, values one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file_of: dict[str, Path] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._kinds: dict[str, str] = {}
+        expected = _read_index(folder) if (folder / INDEX).is_file() else None
+        for file in _weight_files(folder, expected):
+            self._read_header(file)
+        if expected is not None:
+            for name, shard in expected.items():
+                if name not in self.shapes:
+                    raise FolderError(f"{folder / INDEX} says that {name} is in {shard}, but it is not there.")
+
+    def _read_header(self, file: Path) -> None:
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (not a dict)
+                    view = tensors.get_slice(name)
+                    self._file_of[name], self._kinds[name] = file, view.get_dtype()
+                    self.shapes[name] = tuple(view.get_shape())
+        except (SafetensorError, OSError) as error:
+            raise FolderError(
+                f"{file} is not a whole safetensors file ({_reason(error)}). Copy or download it again."
+            ) from error
+
+    def get(self, name: str) -> Tensor:
+        if self._kinds[name] not in FLOATS:
+            raise FolderError(f"{self._file_of[name]}: {name} is stored as {self._kinds[name]}; weights must be floats.")
+        with safe_open(self._file_of[name], framework="pt") as tensors:
+            return tensors.get_tensor(name)
+
+    def is_float(self, name: str) -> bool:
+        return self._kinds[name] in FLOATS
+
+
+def write_tensors(tensors: Mapping[str, Tensor], file: Path) -> None:
+    # transformers checks for this entry before it opens a file.
+    save_file(dict(tensors), file, metadata={"format": "pt"})
+
+
+def _weight_files(folder: Path, expected: dict[str, str] | None) -> list[Path]:
+    if expected is not None:
+        files = [folder / shard for shard in sorted(set(expected.values()))]
+        for file in files:
+            if not file.is_file():
+                raise FolderError(f"{file} is missing: {INDEX} names it as a shard.")
+        return files
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if pickled := sorted(file.name for file in folder.iterdir() if file.suffix in PICKLED):
+        raise FolderError(
+            f"{folder} holds its weights as a pickle ({pickled[0]}), which can run code when it is opened, so weft does "
+            "not. Convert it where you trust it: "
+            'transformers.AutoModel.from_pretrained(folder).save_pretrained(new_folder, safe_serialization=True).'
+        )
+    raise FolderError(f"{folder} has no weights: neither {SINGLE} nor {INDEX} is there.")
+
+
+def _read_index(folder: Path) -> dict[str, str]:
+    try:
+        shards = json.loads((folder / INDEX).read_text("utf-8"))["weight_map"]
+        pairs = list(shards.items())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FolderError(f"{folder / INDEX} is not an index of shards: {_reason(error)}.") from error
+    for name, shard in pairs:
+        # A name with a path in it could point anywhere on the disk.
+        if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
+            raise FolderError(f"{folder / INDEX}: {name} is said to be in {shard!r}, which is not a file name of a shard.")
+    return shards
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().rstrip(".").split("\n")[0] or type(error).__name__

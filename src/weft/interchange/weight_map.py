@@ -1,0 +1,99 @@
+"""How our parameters correspond to the tensors in a file.
+
+A family lists `Link`s between modules: ours, and theirs. Theirs may be several whose rows we keep in one matrix (query,
+key and value), or one that is stored transposed (GPT-2). A link of a module stands for its weight and its bias. Our side
+is the truth about shapes: `plan` spells out every tensor that a file must hold.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Link:
+    ours: str
+    theirs: tuple[str, ...]
+    rows: tuple[int, ...] | None = None  # of each of theirs, where they differ
+    transposed: bool = False
+    shape: tuple[int, ...] | None = None  # of theirs, where it is ours written otherwise
+    also: tuple[str, ...] = ()  # other names a file may hold the same tensor under
+    copies: tuple[str, ...] = ()  # names we write it under as well, because transformers expects them
+
+
+def link(ours: str, *theirs: str, **details) -> Link:
+    return Link(ours, theirs, **details)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of our parameters and the tensors it is made of."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    link: Link
+
+    def join(self, tensors: list[Tensor], shape: torch.Size) -> Tensor:
+        if self.link.transposed and tensors[0].dim() == 2:
+            tensors = [tensor.T for tensor in tensors]
+        return torch.cat(tensors).reshape(shape).contiguous()
+
+    def split(self, tensor: Tensor) -> list[Tensor]:
+        if self.link.shape is not None:
+            return [tensor.reshape(self.link.shape)]
+        if self.link.transposed and tensor.dim() == 2:
+            return [tensor.T.contiguous()]
+        parts = tensor.split(_rows(tensor, self.link))
+        return [part.contiguous() for part in parts]
+
+
+@dataclass(frozen=True)
+class Plan:
+    entries: list[Entry]
+    aliases: dict[str, str]  # their name -> their name of the tensor it is tied or equal to
+    copies: dict[str, str]
+
+    @property
+    def required(self) -> dict[str, tuple[int, ...]]:
+        return {
+            name: shape for entry in self.entries for name, shape in zip(entry.theirs, entry.shapes, strict=True)
+        }
+
+
+def plan(network: nn.Module, links: Iterable[Link]) -> Plan:
+    """Spell the links out for this network. Each parameter must be linked exactly once."""
+    owner: dict[int, str] = {}
+    entries: dict[str, Entry] = {}
+    aliases: dict[str, str] = {}
+    copies: dict[str, str] = {}
+    parameters = dict(network.named_parameters(remove_duplicate=False))
+    for name, parameter in parameters.items():
+        owner.setdefault(id(parameter), name)
+    canonical = {name: owner[id(parameter)] for name, parameter in parameters.items()}
+    found = {
+        name: (item, suffix)
+        for item in links
+        for suffix in ("", ".weight", ".bias")
+        if (name := item.ours + suffix) in parameters
+    }
+    for name, (item, suffix) in found.items():
+        names = tuple(part + suffix for part in item.theirs)
+        if canonical[name] == name:
+            shapes = tuple(tuple(part.shape) for part in Entry(name, names, (), item).split(parameters[name]))
+            entries[name] = Entry(name, names, shapes, item)
+    for name, (item, suffix) in found.items():
+        original = entries[canonical[name]].theirs[0]
+        if canonical[name] != name:
+            aliases[item.theirs[0] + suffix] = original
+        aliases |= {other + suffix: original for other in item.also}
+        copies |= {other + suffix: original for other in item.copies}
+    if unlinked := set(canonical.values()) - set(entries):
+        raise AssertionError(f"no weight map for {sorted(unlinked)}")
+    return Plan(list(entries.values()), aliases, copies)
+
+
+def _rows(tensor: Tensor, item: Link) -> tuple[int, ...] | int:
+    return item.rows or tensor.shape[0] // len(item.theirs)

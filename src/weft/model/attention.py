@@ -1,0 +1,177 @@
+"""Attention, the one place where tokens see each other.
+
+Scaled dot-product (Vaswani et al. 2017, eq. 1):   Attention(Q, K, V) = softmax(Q Kᵀ / √D) V
+Multi-head (section 3.2.2):   MultiHead(x) = [head₁; …; head_H] W_O,   head_i = Attention(x W_Qi, x W_Ki, x W_Vi)
+
+All heads' W_Q, W_K, W_V are one matrix `qkv`. With fewer key/value heads than query heads it is grouped-query attention
+(Ainslie et al. 2023). T5 leaves out the √D (its initialisation absorbs it); Qwen3 normalises queries and keys per head.
+
+The batch is flat, so each sequence must attend to itself alone. Neighbouring sequences of equal length form one dense
+call (`Packed.runs`; a uniform batch is a single one). On CPU a call per run beats a padded batch with a mask by 2× and
+nested tensors by 15×; on CUDA one variable-length kernel takes them all.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from weft.model.norm import NormSpec, make_norm
+from weft.model.packed import Packed
+from weft.model.positions import rotate
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    heads: int
+    head_width: int
+    key_value_heads: int
+    bias: bool = True  # of Q, K and V
+    out_bias: bool = True
+    scaled: bool = True  # divide by √D
+    head_norm: NormSpec | None = None  # QK-norm (Dehghani et al. 2023)
+    dropout: float = 0.0  # on the attention weights
+
+
+@dataclass(frozen=True)
+class View:
+    """What a query may see: `causal`, nothing ahead; `window`, nothing further than that many tokens away.
+
+    `bias` adds to the scores, by length; it holds the causal mask already. `rotary` is the table to turn Q and K with.
+    """
+
+    causal: bool = False
+    window: int | None = None
+    bias: dict[int, Tensor] | None = None
+    rotary: tuple[Tensor, Tensor] | None = None
+
+
+class Attention(nn.Module):
+    """Self-attention: (T, W) -> (T, W)."""
+
+    def __init__(self, spec: AttentionSpec, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.qkv = nn.Linear(width, (spec.heads + 2 * spec.key_value_heads) * spec.head_width, bias=spec.bias)
+        self.out = nn.Linear(spec.heads * spec.head_width, width, bias=spec.out_bias)
+        self.query_norm = make_norm(spec.head_norm, spec.head_width) if spec.head_norm else None
+        self.key_norm = make_norm(spec.head_norm, spec.head_width) if spec.head_norm else None
+
+    def forward(self, x_TW: Tensor, batch: Packed, view: View) -> Tensor:
+        spec = self.spec
+        heads = self.qkv(x_TW).unflatten(-1, (-1, spec.head_width))
+        q, k, v = heads.split([spec.heads, spec.key_value_heads, spec.key_value_heads], dim=1)
+        if self.query_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
+        if view.rotary is not None:
+            q, k = rotate(q, view.rotary), rotate(k, view.rotary)
+        mixed = attend(q, k, v, batch, batch, view, scaled=spec.scaled, dropout=spec.dropout * self.training)
+        return self.out(mixed.flatten(1))
+
+
+class CrossAttention(nn.Module):
+    """A decoder's look at the encoder's output: queries from `x`, keys and values from `memory`."""
+
+    def __init__(self, spec: AttentionSpec, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.query = nn.Linear(width, spec.heads * spec.head_width, bias=spec.bias)
+        self.key_value = nn.Linear(width, 2 * spec.heads * spec.head_width, bias=spec.bias)
+        self.out = nn.Linear(spec.heads * spec.head_width, width, bias=spec.out_bias)
+
+    def forward(self, x_TW: Tensor, batch: Packed, memory_TW: Tensor, source: Packed) -> Tensor:
+        spec = self.spec
+        q = self.query(x_TW).unflatten(-1, (-1, spec.head_width))
+        k, v = self.key_value(memory_TW).unflatten(-1, (-1, spec.head_width)).chunk(2, dim=1)
+        mixed = attend(q, k, v, batch, source, View(), scaled=spec.scaled, dropout=spec.dropout * self.training)
+        return self.out(mixed.flatten(1))
+
+
+def attend(
+    q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, queries: Packed, keys: Packed, view: View, *, scaled: bool, dropout: float
+) -> Tensor:
+    """Each query sequence over its own key sequence; flat in, flat out (T, H, D)."""
+    scale = q_THD.shape[-1] ** -0.5 if scaled else 1.0
+    if q_THD.is_cuda and q_THD.dtype in (torch.float16, torch.bfloat16) and view.bias is None and not dropout:
+        return _attend_varlen(q_THD, k_THD, v_THD, queries, keys, view, scale)
+    runs = _shared_runs(queries, keys)
+    if len(runs) == 1:
+        return _attend_dense(q_THD, k_THD, v_THD, runs[0], view, scale, dropout)
+    # One split each, not a slice per run: the gradient of a split is a single concatenation.
+    parts = zip(
+        q_THD.split([count * length for count, length, _ in runs]),
+        k_THD.split([count * length for count, _, length in runs]),
+        v_THD.split([count * length for count, _, length in runs]),
+        runs,
+        strict=True,
+    )
+    return torch.cat([_attend_dense(q, k, v, run, view, scale, dropout) for q, k, v, run in parts])
+
+
+def _shared_runs(queries: Packed, keys: Packed) -> list[tuple[int, int, int]]:
+    """Runs of neighbours whose query lengths and key lengths are both equal: (how many, query length, key length)."""
+    if queries is keys:
+        return [(count, length, length) for count, length in queries.runs]
+    runs: list[tuple[int, int, int]] = []
+    for pair in zip(queries.lengths, keys.lengths, strict=True):
+        if runs and runs[-1][1:] == pair:
+            runs[-1] = (runs[-1][0] + 1, *pair)
+        else:
+            runs.append((1, *pair))
+    return runs
+
+
+def _attend_dense(
+    q: Tensor, k: Tensor, v: Tensor, run: tuple[int, int, int], view: View, scale: float, dropout: float
+) -> Tensor:
+    """`count` sequences of one length: flat -> (count, H, L, D), one kernel call -> flat."""
+    count, query_length, key_length = run
+    mixed = F.scaled_dot_product_attention(
+        q.unflatten(0, (count, query_length)).transpose(1, 2),
+        k.unflatten(0, (count, key_length)).transpose(1, 2),
+        v.unflatten(0, (count, key_length)).transpose(1, 2),
+        attn_mask=_mask(query_length, view, q.device),
+        is_causal=view.causal and view.bias is None and _within(query_length, view.window),
+        dropout_p=dropout,
+        scale=scale,
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+    return mixed.transpose(1, 2).flatten(0, 1)
+
+
+def _mask(length: int, view: View, device: torch.device) -> Tensor | None:
+    if view.bias is not None:
+        return view.bias[length]
+    if _within(length, view.window):
+        return None
+    return local_mask(length, view.window, causal=view.causal, device=device)
+
+
+def _within(length: int, window: int | None) -> bool:
+    return window is None or length <= window + 1
+
+
+def local_mask(length: int, window: int, *, causal: bool, device: torch.device | None = None) -> Tensor:
+    """(L, L), true where |query − key| ≤ window (and the key is not ahead, if causal)."""
+    place = torch.arange(length, device=device)
+    behind = place[:, None] - place[None, :]
+    return (behind <= window) & (behind >= (0 if causal else -window))
+
+
+def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packed, view: View, scale: float) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn  # needs CUDA and half precision
+
+    reach = -1 if view.window is None else view.window
+    return varlen_attn(
+        q,
+        k,
+        v,
+        queries.starts.int(),
+        keys.starts.int(),
+        max(queries.lengths),
+        max(keys.lengths),
+        scale=scale,
+        window_size=(reach, 0 if view.causal else reach),
+        enable_gqa=q.shape[1] != k.shape[1],
+    )

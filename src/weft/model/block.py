@@ -1,0 +1,55 @@
+"""One layer: attention, then feedforward, each wrapped in a residual connection and a norm.
+
+post-norm (Vaswani et al. 2017, section 3.1; BERT):   x ← Norm(x + Sublayer(x))
+pre-norm (GPT-2, T5, Llama; Xiong et al. 2020):        x ← x + Sublayer(Norm(x))
+
+A decoder that follows an encoder has a third sublayer between the two, cross-attention.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from weft.model.attention import Attention, AttentionSpec, CrossAttention, View
+from weft.model.feedforward import FeedForward, FeedForwardSpec
+from weft.model.norm import NormSpec, make_norm
+from weft.model.packed import Packed
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    attention: AttentionSpec
+    feedforward: FeedForwardSpec
+    norm: NormSpec
+    order: Literal["pre", "post"]
+    attention_dropout: float = 0.0  # on what attention adds to the residual
+    feedforward_dropout: float = 0.0
+
+
+class Block(nn.Module):
+    def __init__(self, spec: BlockSpec, width: int, *, cross: bool = False, attention_norm: bool = True) -> None:
+        super().__init__()
+        self.post = spec.order == "post"
+        self.attention = Attention(spec.attention, width)
+        self.attention_norm = make_norm(spec.norm, width) if attention_norm else None
+        self.cross = CrossAttention(spec.attention, width) if cross else None
+        self.cross_norm = make_norm(spec.norm, width) if cross else None
+        self.feedforward = FeedForward(spec.feedforward, width)
+        self.feedforward_norm = make_norm(spec.norm, width)
+        self.attention_dropout = nn.Dropout(spec.attention_dropout)
+        self.feedforward_dropout = nn.Dropout(spec.feedforward_dropout)
+
+    def forward(
+        self, x: Tensor, batch: Packed, view: View, memory: Tensor | None = None, source: Packed | None = None
+    ) -> Tensor:
+        x = self._wrap(x, self.attention_norm, lambda h: self.attention_dropout(self.attention(h, batch, view)))
+        if self.cross is not None:
+            x = self._wrap(x, self.cross_norm, lambda h: self.attention_dropout(self.cross(h, batch, memory, source)))
+        return self._wrap(x, self.feedforward_norm, lambda h: self.feedforward_dropout(self.feedforward(h)))
+
+    def _wrap(self, x: Tensor, norm: nn.Module | None, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if norm is None:  # ModernBERT's first attention: the embeddings were normalised just before
+            return x + sublayer(x)
+        return norm(x + sublayer(x)) if self.post else x + sublayer(norm(x))

@@ -1,0 +1,30 @@
+"""The family members: each a set of choices among the bricks, with the sizes its paper published.
+
+A family is a frozen dataclass of its own knobs (`Bert(layers=4, width=256, heads=4)`); `architecture(head, labels)`
+spells them out as bricks. `FAMILIES` lists them by the name a recipe uses.
+"""
+
+from weft.errors import RecipeError, suggest
+from weft.model.families.bert import Bert, DistilBert, Roberta
+from weft.model.families.family import Family
+from weft.model.families.gpt2 import Gpt2
+from weft.model.families.llama import Llama, Qwen3
+from weft.model.families.lstm import Lstm
+from weft.model.families.modernbert import ModernBert
+from weft.model.families.t5 import T5
+from weft.model.families.transformer import Transformer
+
+FAMILIES: dict[str, type[Family]] = {
+    family.name: family
+    for family in (Transformer, Bert, Roberta, DistilBert, Gpt2, T5, Llama, Qwen3, ModernBert, Lstm)
+}
+
+
+def find_family(name: str) -> type[Family]:
+    if name not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise RecipeError(f"There is no model family {name!r}{suggest(name, FAMILIES)}. Families: {known}.")
+    return FAMILIES[name]
+
+
+__all__ = ["FAMILIES", "Family", "find_family"]

@@ -1,0 +1,93 @@
+"""What every family has: knobs, published sizes, a default head, and `architecture()` to spell it all out."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+from weft.errors import RecipeError, suggest
+from weft.model.attention import AttentionSpec
+from weft.model.heads import HeadSpec
+from weft.model.network import Architecture
+from weft.model.positions import Learned, Positions, Relative, Rotary, Sinusoidal
+
+MOST = {"layers": 1_000, "width": 131_072, "heads": 4_096, "vocabulary": 10_000_000}  # typing slips, not models
+
+
+@dataclass(frozen=True)
+class Family:
+    name: ClassVar[str]
+    sizes: ClassVar[dict[str, dict[str, Any]]]
+    default_head: ClassVar[str]
+
+    vocabulary: int
+    layers: int
+    width: int
+    dropout: float
+
+    def __post_init__(self) -> None:
+        for knob in fields(self):
+            value = getattr(self, knob.name)
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1 and knob.name not in ZERO_ALLOWED:
+                raise RecipeError(f"{self.name}: {knob.name} must be at least 1, not {value}.")
+            if knob.name in MOST and value > MOST[knob.name]:
+                raise RecipeError(f"{self.name}: {knob.name} {value:,} is more than {MOST[knob.name]:,}.")
+            if "dropout" in knob.name and value is not None and not 0 <= value < 1:
+                raise RecipeError(f"{self.name}: {knob.name} must be at least 0 and below 1, not {value}.")
+
+    def architecture(self, head: str | None = None, labels: int = 2) -> Architecture:
+        """The bricks. `head` as in `heads()`; none gives the family's own language-model head."""
+        raise NotImplementedError
+
+    @classmethod
+    def sized(cls, size: str | None = None, **knobs: Any) -> Self:
+        """A published size by name, with any knob changed: `Bert.sized("mini", vocabulary=8000)`."""
+        if size is not None and size not in cls.sizes:
+            known = ", ".join(cls.sizes)
+            raise RecipeError(f"{cls.name} has no size {size!r}{suggest(size, cls.sizes)}. Sizes: {known}.")
+        names = {knob.name for knob in fields(cls)}
+        for knob in knobs:
+            if knob not in names:
+                raise RecipeError(f"{cls.name} has no setting {knob!r}{suggest(knob, names)}.")
+        return cls(**{**(cls.sizes[size] if size else {}), **knobs})
+
+    def unknown_head(self, head: str, known: list[str]) -> RecipeError:
+        return RecipeError(f"{self.name} has no head {head!r}{suggest(head, known)}. Heads: {', '.join(known)}.")
+
+
+ZERO_ALLOWED = {"segments", "pad"}
+
+
+def head_width(family: str, width: int, heads: int) -> int:
+    if width % heads:
+        raise RecipeError(f"{family}: width {width} is not a multiple of {heads} heads.")
+    return width // heads
+
+
+def plain_attention(heads: int, head_width: int, *, bias: bool, dropout: float) -> AttentionSpec:
+    """Multi-head attention with as many key/value heads as query heads."""
+    return AttentionSpec(heads, head_width, heads, bias=bias, out_bias=bias, dropout=dropout)
+
+
+def token_head(kind: str, labels: int, dropout: float = 0.0) -> HeadSpec:
+    """A label per token, or start and end of a span."""
+    return HeadSpec("span", 2) if kind == "span" else HeadSpec("token", labels, dropout=dropout)
+
+
+def with_positions(architecture: Architecture, kind: str, longest: int) -> Architecture:
+    """The same architecture told where tokens stand in another way: learned, sinusoidal, rotary or relative."""
+    makers: dict[str, Positions] = {
+        "learned": Learned(longest),
+        "sinusoidal": Sinusoidal(longest),
+        "rotary": Rotary(longest),
+        "relative": Relative(),
+    }
+    if kind not in makers:
+        raise RecipeError(f"There are no positions {kind!r}{suggest(kind, makers)}. Positions: {', '.join(makers)}.")
+    if architecture.recurrent is not None:
+        raise RecipeError("An LSTM reads in order and takes no positions.")
+    for stack in (architecture.encoder, architecture.decoder):
+        if kind == "rotary" and stack is not None and stack.block.attention.head_width % 2:
+            raise RecipeError(f"Rotary positions need an even head width, not {stack.block.attention.head_width}.")
+    if type(makers[kind]) is type(architecture.embedding.positions):
+        return architecture
+    return replace(architecture, embedding=replace(architecture.embedding, positions=makers[kind]))
+

@@ -1,0 +1,59 @@
+"""The position-wise network: every token's vector through two matrices and a bend between them.
+
+plain (Vaswani et al. 2017, section 3.3):   FFN(x) = f(x W₁ + b₁) W₂ + b₂
+gated (Shazeer 2020):                       FFN(x) = (f(x W₁) ⊙ x V) W₂     with f = SiLU it is SwiGLU
+
+W₁ and V are one matrix `up` (f's half first), so that a gated layer is still two multiplications.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Activation = Literal["gelu", "gelu-tanh", "relu", "relu-squared", "silu", "tanh"]
+
+
+@dataclass(frozen=True)
+class FeedForwardSpec:
+    inner: int
+    activation: Activation = "gelu"
+    gated: bool = False
+    bias: bool = True
+    dropout: float = 0.0  # inside, after the activation
+
+
+class FeedForward(nn.Module):
+    def __init__(self, spec: FeedForwardSpec, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.up = nn.Linear(width, spec.inner * (2 if spec.gated else 1), bias=spec.bias)
+        self.down = nn.Linear(spec.inner, width, bias=spec.bias)
+        self.dropout = nn.Dropout(spec.dropout)
+
+    def forward(self, x_TW: Tensor) -> Tensor:
+        x = self.up(x_TW)
+        if self.spec.gated:
+            bent, linear = x.chunk(2, dim=-1)
+            x = activate(bent, self.spec.activation) * linear
+        else:
+            x = activate(x, self.spec.activation)
+        return self.down(self.dropout(x))
+
+
+def activate(x: Tensor, name: Activation) -> Tensor:
+    match name:
+        case "gelu":  # x Φ(x), Hendrycks & Gimpel 2016
+            return F.gelu(x)
+        case "gelu-tanh":  # GPT-2's approximation of it
+            return F.gelu(x, approximate="tanh")
+        case "relu":
+            return F.relu(x)
+        case "relu-squared":  # So et al. 2021
+            return F.relu(x).square()
+        case "silu":
+            return F.silu(x)
+        case "tanh":
+            return torch.tanh(x)

@@ -1,0 +1,92 @@
+"""From hidden states to an answer. Every head is the same four steps, some of them left out:
+
+pick rows -> dense, activation, norm -> dropout -> output layer
+
+    masked LM          the scored rows · dense + GELU + norm · vocabulary (tied to the token embedding)
+    causal LM          the scored rows · vocabulary
+    next sentence      first token · dense + tanh (BERT's pooler) · 2
+    sequence           first, last or mean token · … · labels (1 label: regression)
+    token              every row · labels
+    span               every row · 2: start and end of an answer
+
+The language-model heads project only the rows that are asked for: with 15 % masked, that is 85 % of the largest
+matrix product of a small BERT saved.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from weft.model.feedforward import Activation, activate
+from weft.model.norm import NormSpec, make_norm
+from weft.model.packed import Packed
+
+HeadKind = Literal["masked", "causal", "seq2seq", "next-sentence", "sequence", "token", "span", "pooler"]
+
+
+@dataclass(frozen=True)
+class DenseSpec:
+    """The layer before the output layer."""
+
+    activation: Activation
+    bias: bool = True
+    norm: NormSpec | None = None
+    dropout: float = 0.0  # before it
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    kind: HeadKind
+    outputs: int  # vocabulary or labels; 0: no output layer (a bare pooler)
+    pool: Literal["every", "first", "last", "mean"] = "every"
+    dense: DenseSpec | None = None
+    bias: Literal["trained", "fixed", "none"] = "trained"
+    tied: bool = False  # the output matrix is the token embedding
+    scale: float | None = None  # of the hidden state before the output layer (T5)
+    dropout: float = 0.0
+
+
+class Head(nn.Module):
+    def __init__(self, spec: HeadSpec, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.dense = nn.Linear(width, width, bias=spec.dense.bias) if spec.dense else None
+        self.norm = make_norm(spec.dense.norm, width) if spec.dense and spec.dense.norm else None
+        self.dense_dropout = nn.Dropout(spec.dense.dropout if spec.dense else 0.0)
+        self.dropout = nn.Dropout(spec.dropout)
+        self.out = nn.Linear(width, spec.outputs, bias=spec.bias != "none") if spec.outputs else None
+        if self.out is not None and spec.bias == "fixed":
+            self.out.bias.requires_grad_(False)
+
+    def forward(self, hidden_TW: Tensor, batch: Packed, rows: Tensor | None = None) -> Tensor:
+        """`rows` picks the tokens to score; without it all are. Pooled heads give one row per sequence."""
+        x = hidden_TW if rows is None else hidden_TW[rows]
+        x = self._pool(x, batch)
+        if self.dense is not None:
+            x = activate(self.dense(self.dense_dropout(x)), self.spec.dense.activation)
+        if self.norm is not None:
+            x = self.norm(x)
+        if self.spec.scale is not None:
+            x = x * self.spec.scale
+        return x if self.out is None else self.out(self.dropout(x))
+
+    def _pool(self, x: Tensor, batch: Packed) -> Tensor:
+        match self.spec.pool:
+            case "every":
+                return x
+            case "first":
+                return x[batch.first]
+            case "last":
+                return x[batch.last]
+            case "mean":
+                return mean_of_each(x, batch)
+
+
+def mean_of_each(x_TW: Tensor, batch: Packed) -> Tensor:
+    """The mean vector of each sequence, (S, W)."""
+    lengths = torch.tensor(batch.lengths, device=x_TW.device)
+    owner = torch.repeat_interleave(lengths)
+    total = x_TW.new_zeros(len(batch.lengths), x_TW.shape[-1]).index_add(0, owner, x_TW)
+    return total / lengths[:, None]

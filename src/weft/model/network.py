@@ -1,0 +1,107 @@
+"""Embeddings + stacks + heads: a whole model.
+
+    BERT      embed -> encoder -> heads              GPT, Llama   embed -> decoder -> heads
+    T5        embed -> encoder ─┐                    LSTM         embed -> recurrent -> heads
+              embed -> decoder <┘-> heads
+
+`Architecture` says what it is, brick by brick, and is all that is needed to build it; `Network` computes.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from weft.model.embeddings import Embeddings, EmbeddingSpec
+from weft.model.heads import Head, HeadSpec
+from weft.model.initialize import InitSpec, initialize
+from weft.model.packed import Packed
+from weft.model.recurrent import Recurrent, RecurrentSpec
+from weft.model.stack import Stack, StackSpec
+
+
+@dataclass(frozen=True)
+class Architecture:
+    family: str
+    embedding: EmbeddingSpec
+    encoder: StackSpec | None = None
+    decoder: StackSpec | None = None
+    recurrent: RecurrentSpec | None = None
+    heads: tuple[HeadSpec, ...] = ()
+    shared_embedding: bool = True  # encoder and decoder read one token embedding
+    init: InitSpec = field(default_factory=InitSpec)
+
+    @property
+    def width(self) -> int:
+        return self.embedding.width
+
+    @property
+    def vocabulary(self) -> int:
+        return self.embedding.vocabulary
+
+    @property
+    def layers(self) -> int:
+        return sum(part.layers for part in (self.encoder, self.decoder, self.recurrent) if part is not None)
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        return self.encoder is not None and self.decoder is not None
+
+    @property
+    def is_causal(self) -> bool:
+        """A decoder or LSTM alone: it predicts the next token and can write."""
+        return self.encoder is None
+
+    def head(self, kind: str) -> HeadSpec | None:
+        return next((head for head in self.heads if head.kind == kind), None)
+
+
+class Network(nn.Module):
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.architecture = architecture
+        self.width = width = architecture.width
+        positions = architecture.embedding.positions
+        separate = architecture.is_encoder_decoder and not architecture.shared_embedding
+        self.embed = Embeddings(architecture.embedding)
+        self.decoder_embed = Embeddings(architecture.embedding) if separate else None
+        self.encoder = Stack(architecture.encoder, width, positions) if architecture.encoder else None
+        self.decoder = Stack(architecture.decoder, width, positions) if architecture.decoder else None
+        self.recurrent = Recurrent(architecture.recurrent, width) if architecture.recurrent else None
+        self.heads = nn.ModuleDict({spec.kind: Head(spec, width) for spec in architecture.heads})
+        for head in self.heads.values():
+            if head.spec.tied:
+                head.out.weight = (self.decoder_embed or self.embed).tokens.weight
+
+    def forward(self, batch: Packed, target: Packed | None = None) -> Tensor:
+        """Hidden states (T, W) of `batch`; of `target`, given `batch` as its source, if there is one."""
+        if target is not None:
+            return self.decode(target, self.encode(batch), batch)
+        if self.encoder is not None:
+            return self.encode(batch)
+        x = self.embed(batch)
+        return self.decoder(x, batch) if self.recurrent is None else self.recurrent(x, batch)
+
+    def encode(self, source: Packed) -> Tensor:
+        return self.encoder(self.embed(source), source)
+
+    def decode(self, target: Packed, memory: Tensor, source: Packed) -> Tensor:
+        return self.decoder((self.decoder_embed or self.embed)(target), target, memory, source)
+
+
+def create(architecture: Architecture, seed: int = 0) -> Network:
+    """A network with fresh weights."""
+    network = Network(architecture)
+    initialize(network, architecture.init, architecture.layers, seed)
+    return network
+
+
+def outline(architecture: Architecture) -> Network:
+    """The network without memory behind its parameters: names, shapes and counts of any size at once."""
+    with torch.device("meta"):
+        return Network(architecture)
+
+
+def count_parameters(network: nn.Module) -> int:
+    """Tied parameters count once."""
+    return sum(parameter.numel() for parameter in network.parameters())

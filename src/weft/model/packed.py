@@ -1,0 +1,93 @@
+"""A batch without padding.
+
+Sequences of any lengths are laid end to end: `tokens` (T,) holds all their ids, `positions` (T,) each token's place in
+its own sequence, `starts` (S+1,) the offset at which each sequence begins, closed by T. Linear layers, norms and
+embeddings never look at the boundaries; only attention and pooling do. `lengths` repeats `starts` as Python numbers, so
+that choosing an attention kernel does not wait for the device.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Packed:
+    tokens: Tensor
+    positions: Tensor
+    starts: Tensor
+    lengths: tuple[int, ...]
+    segments: Tensor | None = None
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int]]:
+        """Neighbouring sequences of equal length, as (how many, length): each run is one dense attention call."""
+        return [(len(list(group)), length) for length, group in groupby(self.lengths)]
+
+    @property
+    def first(self) -> Tensor:
+        """(S,) index of each sequence's first token."""
+        return self.starts[:-1]
+
+    @property
+    def last(self) -> Tensor:
+        """(S,) index of each sequence's last token."""
+        return self.starts[1:] - 1
+
+    def to(self, device: torch.device | str) -> "Packed":
+        segments = None if self.segments is None else self.segments.to(device)
+        return replace(
+            self,
+            tokens=self.tokens.to(device),
+            positions=self.positions.to(device),
+            starts=self.starts.to(device),
+            segments=segments,
+        )
+
+    def split(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """One tensor per sequence out of a tensor with a row per token."""
+        return rows.split(self.lengths)
+
+
+def pack(sequences: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None) -> Packed:
+    """Lay the sequences end to end, in the order given. `segments` (BERT's A = 0, B = 1) has the same lengths."""
+    lengths = tuple(len(sequence) for sequence in sequences)
+    starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    tokens = _concatenate(sequences)
+    positions = np.arange(len(tokens)) - np.repeat(starts[:-1], lengths)
+    if segments is not None and tuple(len(row) for row in segments) != lengths:
+        raise ValueError("segments and sequences differ in length")
+    return Packed(
+        tokens=torch.from_numpy(tokens),
+        positions=torch.from_numpy(positions),
+        starts=torch.from_numpy(starts),
+        lengths=lengths,
+        segments=None if segments is None else torch.from_numpy(_concatenate(segments)),
+    )
+
+
+def order_by_length(sequences: Sequence[Sequence[int]]) -> list[int]:
+    """An order that puts equal lengths next to each other, longest first: fewer, larger attention calls."""
+    return sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
+
+
+def group_by_tokens(lengths: Sequence[int], most_tokens: int) -> list[range]:
+    """Cut a row of sequences into consecutive batches of at most `most_tokens` tokens (a longer one stands alone)."""
+    cuts, size = [0], 0
+    for index, length in enumerate(lengths):
+        if size and size + length > most_tokens:
+            cuts.append(index)
+            size = 0
+        size += length
+    return [range(a, b) for a, b in pairwise([*cuts, len(lengths)]) if b > a]
+
+
+def _concatenate(sequences: Sequence[Sequence[int]]) -> np.ndarray:
+    if not sequences:
+        return np.zeros(0, np.int64)
+    return np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])

@@ -1,0 +1,36 @@
+"""The LSTM language model, the baseline that Transformers replaced (Hochreiter & Schmidhuber 1997; Zaremba et al. 2014).
+
+c_t = σ(f_t) ⊙ c_{t−1} + σ(i_t) ⊙ tanh(g_t),   h_t = σ(o_t) ⊙ tanh(c_t),   (i, f, g, o)_t = W x_t + U h_{t−1} + b
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence, unpack_sequence
+import torch
+
+from weft.model.packed import Packed
+
+
+@dataclass(frozen=True)
+class RecurrentSpec:
+    layers: int
+    dropout: float = 0.0  # between layers and on the output
+
+
+class Recurrent(nn.Module):
+    """Stands where a causal `Stack` stands: (T, W) -> (T, W)."""
+
+    def __init__(self, spec: RecurrentSpec, width: int) -> None:
+        super().__init__()
+        between = spec.dropout if spec.layers > 1 else 0.0
+        self.lstm = nn.LSTM(width, width, spec.layers, batch_first=True, dropout=between)
+        self.dropout = nn.Dropout(spec.dropout)
+
+    def forward(self, x_TW: Tensor, batch: Packed) -> Tensor:
+        if len(batch.runs) == 1:
+            ((count, length),) = batch.runs
+            hidden, _ = self.lstm(x_TW.unflatten(0, (count, length)))
+            return self.dropout(hidden.flatten(0, 1))
+        hidden, _ = self.lstm(pack_sequence(batch.split(x_TW), enforce_sorted=False))
+        return self.dropout(torch.cat(unpack_sequence(hidden)))

@@ -1,0 +1,78 @@
+"""Blocks on top of each other: an encoder (everyone sees everyone) or a decoder (nobody looks ahead).
+
+What all layers share is computed once here: the rotary table, T5's relative bias, the window of local attention.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from weft.model.attention import View
+from weft.model.block import Block, BlockSpec
+from weft.model.norm import make_norm
+from weft.model.packed import Packed
+from weft.model.positions import Positions, Relative, RelativeBias, Rotary, rotary_table
+
+
+@dataclass(frozen=True)
+class LocalSpec:
+    """Alternating attention (ModernBERT; Warner et al. 2024): layers in `layers` see `window` tokens to each side."""
+
+    layers: tuple[int, ...]
+    window: int
+    theta: float  # of the local layers' rotary positions
+
+
+@dataclass(frozen=True)
+class StackSpec:
+    layers: int
+    block: BlockSpec
+    causal: bool = False
+    cross: bool = False  # attends to an encoder's output as well
+    final_norm: bool = False  # after the last block; pre-norm stacks need one
+    first_norm: bool = True  # before the first attention
+    local: LocalSpec | None = None
+    dropout: float = 0.0  # on the output
+
+
+class Stack(nn.Module):
+    def __init__(self, spec: StackSpec, width: int, positions: Positions | None) -> None:
+        super().__init__()
+        self.spec, self.positions = spec, positions
+        self.blocks = nn.ModuleList(
+            Block(spec.block, width, cross=spec.cross, attention_norm=spec.first_norm or layer > 0)
+            for layer in range(spec.layers)
+        )
+        self.norm = make_norm(spec.block.norm, width) if spec.final_norm else None
+        self.dropout = nn.Dropout(spec.dropout)
+        heads = spec.block.attention.heads
+        is_relative = isinstance(positions, Relative)
+        self.relative = RelativeBias(positions, heads, both_ways=not spec.causal) if is_relative else None
+
+    def forward(
+        self, x_TW: Tensor, batch: Packed, memory: Tensor | None = None, source: Packed | None = None
+    ) -> Tensor:
+        everywhere, nearby = self._views(batch, x_TW.dtype)
+        local = () if self.spec.local is None else self.spec.local.layers
+        x = x_TW
+        for layer, block in enumerate(self.blocks):
+            x = block(x, batch, nearby if layer in local else everywhere, memory, source)
+        return self.dropout(x if self.norm is None else self.norm(x))
+
+    def _views(self, batch: Packed, dtype: torch.dtype) -> tuple[View, View]:
+        """What global layers see, and what local layers see."""
+        spec, positions = self.spec, self.positions
+        bias = None if self.relative is None else {length: self.relative(length) for length in set(batch.lengths)}
+        everywhere = View(spec.causal, bias=bias, rotary=self._rotary(positions, batch, dtype))
+        if spec.local is None:
+            return everywhere, everywhere
+        local = positions
+        if isinstance(positions, Rotary):
+            local = Rotary(positions.size, spec.local.theta)
+        return everywhere, View(spec.causal, spec.local.window, bias, self._rotary(local, batch, dtype))
+
+    def _rotary(self, positions: Positions | None, batch: Packed, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+        if not isinstance(positions, Rotary):
+            return None
+        return rotary_table(positions, batch.positions, self.spec.block.attention.head_width, dtype)
