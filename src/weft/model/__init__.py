@@ -3,6 +3,7 @@
     packed        a batch: a flat run of tokens and where each sequence starts
     norm          LayerNorm, RMSNorm
     positions     learned, sinusoidal, rotary, relative bias
+    dropout       noise against over-fitting
     embeddings    token + position + segment
     attention     softmax(QKᵀ/√d)V, multi-head, per sequence
     feedforward   the position-wise network, plain or gated
@@ -10,6 +11,7 @@
     stack         blocks on top of each other: an encoder or a decoder
     recurrent     the LSTM that came before
     heads         from hidden states to vocabulary, labels or spans
+    loss          −log p of the right token, together with the vocabulary layer
     network       embeddings + stacks + heads
     initialize    the weights before training
     families      BERT, GPT-2, T5 … as choices among the bricks, with their published sizes

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from weft.model.dropout import drop
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 from weft.model.positions import rotate
@@ -127,36 +128,54 @@ def _attend_dense(
 ) -> Tensor:
     """`count` sequences of one length: flat -> (count, H, L, D), one kernel call -> flat."""
     count, query_length, key_length = run
-    mixed = F.scaled_dot_product_attention(
-        q.unflatten(0, (count, query_length)).transpose(1, 2),
-        k.unflatten(0, (count, key_length)).transpose(1, 2),
-        v.unflatten(0, (count, key_length)).transpose(1, 2),
-        attn_mask=_mask(query_length, view, q.device),
-        is_causal=view.causal and view.bias is None and _within(query_length, view.window),
-        dropout_p=dropout,
-        scale=scale,
-        enable_gqa=q.shape[1] != k.shape[1],
-    )
+    q = q.unflatten(0, (count, query_length)).transpose(1, 2)
+    k = k.unflatten(0, (count, key_length)).transpose(1, 2)
+    v = v.unflatten(0, (count, key_length)).transpose(1, 2)
+    if dropout and q.device.type == "cpu":
+        mixed = _attend_dropping(q, k, v, view, scale, dropout)
+    else:
+        mixed = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=None if _is_plain(query_length, view) else _mask(query_length, view, q.device),
+            is_causal=view.causal and _is_plain(query_length, view),
+            dropout_p=dropout,
+            scale=scale,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )
     return mixed.transpose(1, 2).flatten(0, 1)
 
 
-def _mask(length: int, view: View, device: torch.device) -> Tensor | None:
+def _attend_dropping(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float) -> Tensor:
+    """The formula as it stands, with dropout on the weights, for which no fused CPU kernel exists."""
+    if (groups := q.shape[1] // k.shape[1]) > 1:
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    scores = (q * scale) @ k.transpose(-1, -2)
+    if view.causal or not _is_plain(q.shape[2], view):
+        mask = _mask(q.shape[2], view, q.device)
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return drop(scores.softmax(dim=-1), dropout) @ v
+
+
+def _is_plain(length: int, view: View) -> bool:
+    """No more than the kernel's own causal mask is needed: no bias, and the window covers the whole length."""
+    return view.bias is None and (view.window is None or length <= view.window + 1)
+
+
+def _mask(length: int, view: View, device: torch.device) -> Tensor:
+    """(H, L, L) to add to the scores, or (L, L) of what may be seen."""
     if view.bias is not None:
         return view.bias[length]
-    if _within(length, view.window):
-        return None
-    return local_mask(length, view.window, causal=view.causal, device=device)
+    return visible(length, view.window, causal=view.causal, device=device)
 
 
-def _within(length: int, window: int | None) -> bool:
-    return window is None or length <= window + 1
-
-
-def local_mask(length: int, window: int, *, causal: bool, device: torch.device | None = None) -> Tensor:
+def visible(length: int, window: int | None, *, causal: bool, device: torch.device | None = None) -> Tensor:
     """(L, L), true where |query − key| ≤ window (and the key is not ahead, if causal)."""
+    reach = length if window is None else window
     place = torch.arange(length, device=device)
     behind = place[:, None] - place[None, :]
-    return (behind <= window) & (behind >= (0 if causal else -window))
+    return (behind <= reach) & (behind >= (0 if causal else -reach))
 
 
 def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packed, view: View, scale: float) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from weft.model.dropout import Dropout
 from weft.model.attention import Attention, AttentionSpec, CrossAttention, View
 from weft.model.feedforward import FeedForward, FeedForwardSpec
 from weft.model.norm import NormSpec, make_norm
@@ -38,8 +39,8 @@ class Block(nn.Module):
         self.cross_norm = make_norm(spec.norm, width) if cross else None
         self.feedforward = FeedForward(spec.feedforward, width)
         self.feedforward_norm = make_norm(spec.norm, width)
-        self.attention_dropout = nn.Dropout(spec.attention_dropout)
-        self.feedforward_dropout = nn.Dropout(spec.feedforward_dropout)
+        self.attention_dropout = Dropout(spec.attention_dropout)
+        self.feedforward_dropout = Dropout(spec.feedforward_dropout)
 
     def forward(
         self, x: Tensor, batch: Packed, view: View, memory: Tensor | None = None, source: Packed | None = None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from weft.model.dropout import Dropout
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 from weft.model.positions import Learned, Positions, Sinusoidal, sinusoid_table
@@ -34,7 +35,7 @@ class Embeddings(nn.Module):
         self.positions = nn.Embedding(spec.positions.size, spec.width) if learned else None
         self.segments = nn.Embedding(spec.segments, spec.width) if spec.segments else None
         self.norm = make_norm(spec.norm, spec.width) if spec.norm else None
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def forward(self, batch: Packed) -> Tensor:
         """-> (T, W)."""

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from weft.model.dropout import Dropout
+
 Activation = Literal["gelu", "gelu-tanh", "relu", "relu-squared", "silu", "tanh"]
 
 
@@ -31,7 +33,7 @@ class FeedForward(nn.Module):
         self.spec = spec
         self.up = nn.Linear(width, spec.inner * (2 if spec.gated else 1), bias=spec.bias)
         self.down = nn.Linear(spec.inner, width, bias=spec.bias)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def forward(self, x_TW: Tensor) -> Tensor:
         x = self.up(x_TW)

@@ -19,6 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from weft.model.dropout import Dropout
 from weft.model.feedforward import Activation, activate
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
@@ -54,14 +55,19 @@ class Head(nn.Module):
         self.spec = spec
         self.dense = nn.Linear(width, width, bias=spec.dense.bias) if spec.dense else None
         self.norm = make_norm(spec.dense.norm, width) if spec.dense and spec.dense.norm else None
-        self.dense_dropout = nn.Dropout(spec.dense.dropout if spec.dense else 0.0)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dense_dropout = Dropout(spec.dense.dropout if spec.dense else 0.0)
+        self.dropout = Dropout(spec.dropout)
         self.out = nn.Linear(width, spec.outputs, bias=spec.bias != "none") if spec.outputs else None
         if self.out is not None and spec.bias == "fixed":
             self.out.bias.requires_grad_(False)
 
     def forward(self, hidden_TW: Tensor, batch: Packed, rows: Tensor | None = None) -> Tensor:
         """`rows` picks the tokens to score; without it all are. Pooled heads give one row per sequence."""
+        x = self.prepare(hidden_TW, batch, rows)
+        return x if self.out is None else self.out(x)
+
+    def prepare(self, hidden_TW: Tensor, batch: Packed, rows: Tensor | None = None) -> Tensor:
+        """Everything but the output layer, which `loss.vocabulary_loss` computes together with the loss."""
         x = hidden_TW if rows is None else hidden_TW[rows]
         x = self._pool(x, batch)
         if self.dense is not None:
@@ -70,7 +76,7 @@ class Head(nn.Module):
             x = self.norm(x)
         if self.spec.scale is not None:
             x = x * self.spec.scale
-        return x if self.out is None else self.out(self.dropout(x))
+        return self.dropout(x)
 
     def _pool(self, x: Tensor, batch: Packed) -> Tensor:
         match self.spec.pool:

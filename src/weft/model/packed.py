@@ -88,6 +88,6 @@ def group_by_tokens(lengths: Sequence[int], most_tokens: int) -> list[range]:
 
 
 def _concatenate(sequences: Sequence[Sequence[int]]) -> np.ndarray:
-    if not sequences:
+    if len(sequences) == 0:
         return np.zeros(0, np.int64)
     return np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 import torch
 
+from weft.model.dropout import Dropout
 from weft.model.packed import Packed
 
 
@@ -25,7 +26,7 @@ class Recurrent(nn.Module):
         super().__init__()
         between = spec.dropout if spec.layers > 1 else 0.0
         self.lstm = nn.LSTM(width, width, spec.layers, batch_first=True, dropout=between)
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
 
     def forward(self, x_TW: Tensor, batch: Packed) -> Tensor:
         if len(batch.runs) == 1:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from weft.model.dropout import Dropout
 from weft.model.attention import View
 from weft.model.block import Block, BlockSpec
 from weft.model.norm import make_norm
@@ -45,7 +46,7 @@ class Stack(nn.Module):
             for layer in range(spec.layers)
         )
         self.norm = make_norm(spec.block.norm, width) if spec.final_norm else None
-        self.dropout = nn.Dropout(spec.dropout)
+        self.dropout = Dropout(spec.dropout)
         heads = spec.block.attention.heads
         is_relative = isinstance(positions, Relative)
         self.relative = RelativeBias(positions, heads, both_ways=not spec.causal) if is_relative else None
