@@ -1,5 +1,6 @@
-"""Contestants on the same machine in the same minutes: they take turns, several rounds, and the ratio of their medians is
-what counts. The spread is the smallest and largest ratio of a single round, which tells how noisy the machine was.
+"""Contestants on the same machine in the same minutes: they take turns, several rounds, and the ratio of their
+medians is what counts. The spread is the smallest and largest ratio of a single round, which tells how noisy the
+machine was.
 """
 
 import json
@@ -36,7 +37,9 @@ def race(contestants: dict[str, Callable[[], None]], *, rounds: int = 7, work: f
     return rates
 
 
-def report(what: str, rates: dict[str, list[float]], peer: str, at_least: float, unit: str = "tokens/s", **facts) -> dict:
+def report(
+    what: str, rates: dict[str, list[float]], peer: str, at_least: float, unit: str = "tokens/s", **facts
+) -> dict:
     """Print one JSON line: weft's rate, the peer's, their ratio and its spread."""
     ratios = [ours / theirs for ours, theirs in zip(rates["weft"], rates[peer], strict=True)]
     ours, theirs = (statistics.median(rates[name]) for name in ("weft", peer))

@@ -59,7 +59,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "LlamaForCausalLM": [
         {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
-        {"num_key_value_heads": 1, "head_dim": 10, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}},
+        {
+            "num_key_value_heads": 1, "head_dim": 10,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+        },
         {
             "rope_parameters": {
                 "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -71,7 +74,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ModernBertForMaskedLM": [
         {"tie_word_embeddings": False, "local_attention": 6},
         {"norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False},
-        {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "num_hidden_layers": 3, "local_attention": 4},
+        {
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "num_hidden_layers": 3,
+            "local_attention": 4,
+        },
     ],
     "ModernBertForSequenceClassification": [{"classifier_pooling": "mean"}],
 }  # fmt: skip

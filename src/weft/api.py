@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from weft.errors import FolderError, InputError
-from weft.interchange.folder import Description, read_model, save_format, write_model
+from weft.interchange.folder import OWN_FORMAT, Description, read_model, save_format, write_model
 from weft.interchange.pooling import Pooling, read_pooling
-from weft.model.families import find_family
-from weft.model.families.family import with_positions
+from weft.model.families import design
 from weft.model.heads import mean_of_each
 from weft.model.network import Network, count_parameters
 from weft.model.network import create as create_network
 from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
 from weft.model.positions import longest
+from weft.progress import say
 from weft.tokenizer.read import read_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 
@@ -53,25 +53,20 @@ def create(
     *,
     head: str | None = None,
     labels: int = 2,
-    positions: str | None = None,
+    positions: str | int | None = None,
     seed: int = 0,
     tokenizer: Tokenizer | None = None,
     **knobs: Any,
 ) -> "Model":
     """A model with fresh weights: `create("bert", "mini", vocabulary=8000)`.
 
-    `positions` swaps the family's own way of telling positions for another. What no Hugging Face family has is saved in
-    weft's own format (`model.format` says which).
+    `positions` swaps the family's own way of telling positions for another: learned, sinusoidal, rotary or relative
+    (a number only sets how many there are). What no Hugging Face family has is saved in weft's own format
+    (`model.format` says which).
     """
     if tokenizer is not None:
         knobs.setdefault("vocabulary", tokenizer.vocabulary)
-    if isinstance(positions, int):
-        knobs["positions"], positions = positions, None
-    chosen = find_family(family).sized(size, **knobs)
-    architecture = chosen.architecture(head, labels)
-    if positions is not None:
-        limit = longest(architecture.embedding.positions)
-        architecture = with_positions(architecture, positions, 512 if limit is None else limit)
+    chosen, architecture = design(family, size, head=head, labels=labels, positions=positions, **knobs)
     network = create_network(architecture, seed).eval()
     return Model(network, Description(chosen, head or chosen.default_head), tokenizer)
 
@@ -115,13 +110,18 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
-            raise FolderError("This model has no tokenizer, so it takes token ids only. Add a tokenizer.json to its folder.")
+            raise FolderError(
+                "This model has no tokenizer, so it takes token ids only. Add a tokenizer.json to its folder."
+            )
         return self._tokenizer
 
     def save(self, folder: str | Path) -> str:
         """Write a folder that `weft.load` and `transformers` open; atomic. Returns the format, as `format`."""
         files = {**(self._tokenizer.files if self._tokenizer else {}), **self.pooling.files}
-        return write_model(self.network, self.description, Path(folder), files=files)
+        saved_as = write_model(self.network, self.description, Path(folder), files=files)
+        if saved_as == "weft":
+            say(f"{folder}: {OWN_FORMAT}")
+        return saved_as
 
     def logits(
         self, sequences: Sequences, targets: Sequences | None = None, *, segments: Sequences | None = None
@@ -218,7 +218,7 @@ class Model:
                 self._check(sequence, index)
         if targets is not None and len(targets) != len(sequences):
             raise InputError(f"There are {len(sequences)} sources but {len(targets)} targets.")
-        results: list[np.ndarray | None] = [None] * len(sequences)
+        results: list[np.ndarray] = [np.empty(0)] * len(sequences)
         with torch.inference_mode():
             for picked in _batches(sequences):
                 batch = pack([sequences[i] for i in picked], segments and [segments[i] for i in picked])

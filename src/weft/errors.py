@@ -1,7 +1,7 @@
 """What can go wrong, said to the person it happens to: what was wrong, where, and what to do.
 
-`InputError` and its kinds are what the user can put right (exit code 2); any other `WeftError` is 1. Messages are whole
-sentences without a traceback; `--debug` shows the traceback all the same.
+`InputError` and its kinds are what the user can put right (exit code 2); any other `WeftError` is 1. Messages are
+whole sentences without a traceback; `--debug` shows the traceback all the same.
 """
 
 import difflib

@@ -1,8 +1,9 @@
 """Folders on disk that are whole or absent, whatever happens while they are written.
 
-`write_file` and `replace_folder` write beside the destination, flush to the disk, and then rename, which the file system
-does at once: a reader sees the old state or the new one. A folder swap carries over files that are not ours, so saving
-into a folder never takes a person's notes with it. `manifest` lists what was written with sizes and hashes.
+`write_file` and `replace_folder` write beside the destination, flush to the disk, and then rename, which the file
+system does at once: a reader sees the old state or the new one. A folder swap carries over files that are not ours,
+so saving into a folder never takes a person's notes with it. `manifest` lists what was written with sizes and
+hashes.
 """
 
 import ctypes
@@ -149,7 +150,9 @@ def _disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise WeftError(f"No space left on the disk while writing {path}; what was there before is whole.") from error
+            raise WeftError(
+                f"No space left on the disk while writing {path}; what was there before is whole."
+            ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise FolderError(f"{path} cannot be written: {error.strerror}.") from error
         if error.errno in (errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG):

@@ -67,7 +67,10 @@ def test_a_folder_of_transformers_gives_the_same_numbers_and_gradients(case, tmp
         close(ours.hidden(sources, targets, segments=segments), oracle.rows(output.last_hidden_state, lengths))
     if output.get("pooler_output") is not None:
         hidden = ours.network(batch := pack(sources, segments))
-        close(list(ours.network.heads["pooler"](hidden, batch).detach().numpy()), list(output.pooler_output.detach().numpy()))
+        close(
+            list(ours.network.heads["pooler"](hidden, batch).detach().numpy()),
+            list(output.pooler_output.detach().numpy()),
+        )
     compare_gradients(ours, theirs, output, sources, targets, segments)
 
 

@@ -36,8 +36,8 @@ def _bert_links(architecture: Architecture, head: str, prefix: str) -> Iterator[
 
 
 def _output(architecture: Architecture, module: str) -> Iterator[Link]:
-    """The vocabulary layer. Its bias is stored beside it, under two names that are one parameter while weights are tied;
-    untied, only the layer's own is used, but transformers still expects both.
+    """The vocabulary layer. Its bias is stored beside it, under two names that are one parameter while weights are
+    tied; untied, only the layer's own is used, but transformers still expects both.
     """
     yield link("heads.masked.out.weight", f"{module}.decoder.weight")
     masked = architecture.head("masked")

@@ -40,7 +40,7 @@ class Dialect:
                 continue
             value = config.get(key, self.defaults.get(key))
             if "activation" in knob:
-                settings[knob] = config_values.ours(value, key)
+                settings[knob] = config_values.ours(str(value), key)
             else:
                 settings[knob] = config_values.check_type(value, types[knob], key)
         return self.family(**{**settings, **self.read(config)})

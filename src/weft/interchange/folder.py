@@ -1,14 +1,14 @@
 """A model folder, whole: config.json, weights, tokenizer, weft.json.
 
-Reading is strict. The config gives the architecture, the architecture gives every tensor's name and shape, and the files
-must hold exactly those; only then is memory taken. Three liberties, because published folders take them: names without
-the backbone's prefix (GPT-2's own), LayerNorm's old `gamma`/`beta`, and a class in the config that has fewer heads than
-the file (BERT's own says ForMaskedLM and holds ForPreTraining). A tied matrix stored twice with different values is, as in
-transformers, not tied.
+Reading is strict. The config gives the architecture, the architecture gives every tensor's name and shape, and the
+files must hold exactly those; only then is memory taken. Three liberties, because published folders take them: names
+without the backbone's prefix (GPT-2's own), LayerNorm's old `gamma`/`beta`, and a class in the config that has fewer
+heads than the file (BERT's own says ForMaskedLM and holds ForPreTraining). A tied matrix stored twice with different
+values is, as in transformers, not tied.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ DIALECTS = {
     dialect.model_type: dialect
     for dialect in (BERT, ROBERTA, DISTILBERT, GPT2, T5_DIALECT, MARIAN, LLAMA, QWEN3, MODERNBERT)
 }
+OWN_FORMAT = "No Hugging Face family has this architecture: it is saved in weft's own format, which only weft opens."
 # What a model folder's own files look like; others in it belong to the user and stay.
 OURS = ("*.safetensors", "*.safetensors.index.json", "*.bin", "config.json", "generation_config.json", MANIFEST)
 
@@ -63,13 +64,24 @@ class _Match:
 
 
 def read_model(folder: Path) -> tuple[Network, Description]:
+    network, description, fill = _open(folder)
+    fill()
+    return network.eval(), description
+
+
+def read_outline(folder: Path) -> tuple[Network, Description]:
+    """As `read_model`, with every check but without the memory: what a folder holds, at once."""
+    network, description, _ = _open(folder)
+    return network, description
+
+
+def _open(folder: Path) -> tuple[Network, Description, Callable[[], None]]:
     config = read_model_config(folder)
     files = TensorFiles(folder)
     names = {_modern_name(name): name for name in files.shapes}
     match = _match(config, files, names)
-    _fill(match.network, match.plan, files, names)
-    labels = _labels(config)
-    return match.network.eval(), Description(match.family, match.head, labels, dict(config), match.notes)
+    description = Description(match.family, match.head, _labels(config), config, match.notes)
+    return match.network, description, lambda: _fill(match.network, match.plan, files, names)
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
@@ -136,7 +148,7 @@ def _describe(network: Network, description: Description) -> tuple[dict[str, Any
     """The config, the weights' names, and tensors that are expected beside the weights."""
     architecture, family, head = network.architecture, description.family, description.head
     dialect = next((d for d in DIALECTS.values() if type(family) is d.family and head in d.classes), None)
-    if dialect is None or not _is_expressible(dialect, family, head, architecture):
+    if dialect is None or family is None or not _is_expressible(dialect, family, head, architecture):
         return native.write_config(architecture), plan(network, native.links(network)), {}
     # The reader's own keys (token ids, labels, task parameters) stay; the architecture's come from the network.
     written = dialect.write_config(family, head, architecture.vocabulary)
@@ -201,9 +213,7 @@ def _differing(network_plan: Plan, files: TensorFiles, names: dict[str, str]) ->
     return [
         alias
         for alias, original in network_plan.aliases.items()
-        if alias in names
-        and original in names
-        and not torch.equal(files.get(names[alias]), files.get(names[original]))
+        if alias in names and original in names and not torch.equal(files.get(names[alias]), files.get(names[original]))
     ]
 
 

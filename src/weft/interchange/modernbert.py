@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.errors import FolderError
+from weft.interchange.config_values import check_type
 from weft.interchange.dialect import Dialect
 from weft.interchange.weight_map import Link, link
 from weft.model.families.modernbert import ModernBert
@@ -32,12 +33,12 @@ def _links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]
 
 def _read(config: dict[str, Any]) -> dict[str, Any]:
     """transformers 5 lists `layer_types`; before, there was `global_attn_every_n_layers`."""
-    layers = config.get("num_hidden_layers")
+    layers = check_type(config.get("num_hidden_layers"), int, "num_hidden_layers")
     types = config.get("layer_types")
     if types is None:
-        every = config.get("global_attn_every_n_layers", 3)
+        every = check_type(config.get("global_attn_every_n_layers", 3), int, "global_attn_every_n_layers")
         types = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
-    if len(types) != layers or set(types) - {"sliding_attention", "full_attention"}:
+    if not isinstance(types, list) or len(types) != layers or set(types) - {"sliding_attention", "full_attention"}:
         raise FolderError(f"config.json: layer_types must name {layers} layers, sliding_attention or full_attention.")
     pooling = config.get("classifier_pooling", "cls")
     if pooling not in POOLING:

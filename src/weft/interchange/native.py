@@ -1,5 +1,6 @@
-"""weft's own format, `model_type: weft`: for an architecture that no Hugging Face family has (an LSTM, a BERT with rotary
-positions). The config spells out the bricks and the tensors have our own names. transformers does not open it.
+"""weft's own format, `model_type: weft`: for an architecture that no Hugging Face family has (an LSTM, a BERT with
+rotary positions). The config spells out the bricks and the tensors have our own names. transformers does not open
+it.
 """
 
 from dataclasses import asdict, fields, is_dataclass
@@ -35,7 +36,9 @@ def _build(kind: Any, value: Any, path: str) -> Any:
         return _build_union(get_args(kind), value, path)
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            raise FolderError(f"config.json: {path} is {value!r}, which is none of {', '.join(map(str, get_args(kind)))}.")
+            raise FolderError(
+                f"config.json: {path} is {value!r}, which is none of {', '.join(map(str, get_args(kind)))}."
+            )
         return value
     if get_origin(kind) is tuple:
         if not isinstance(value, list):

@@ -1,5 +1,5 @@
-"""How one vector per text is made. Sentence-embedding folders (sentence-transformers') say it in files of their own, which
-are kept to the byte so that a saved copy still says the same.
+"""How one vector per text is made. Sentence-embedding folders (sentence-transformers') say it in files of their own,
+which are kept to the byte so that a saved copy still says the same.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,11 @@ from weft.errors import FolderError
 from weft.folders import read_json
 
 FILES = ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-KINDS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first", "pooling_mode_lasttoken": "last"}
+KINDS: dict[str, Literal["mean", "first", "last"]] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_lasttoken": "last",
+}
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Hugging Face's t5.
 
-transformers 5 always says `tie_word_embeddings: true` and keeps v1.1's missing output scale in `scale_decoder_outputs`;
-before, an untied config meant both an output matrix of its own and no scale. Whether the matrix is its own is, either
-way, seen from whether the file holds a different one (see `folder`).
+transformers 5 always says `tie_word_embeddings: true` and keeps v1.1's missing output scale in
+`scale_decoder_outputs`; before, an untied config meant both an output matrix of its own and no scale. Whether the
+matrix is its own is, either way, seen from whether the file holds a different one (see `folder`).
 """
 
 from collections.abc import Iterator

@@ -47,7 +47,9 @@ class TensorFiles:
 
     def get(self, name: str) -> Tensor:
         if self._kinds[name] not in FLOATS:
-            raise FolderError(f"{self._file_of[name]}: {name} is stored as {self._kinds[name]}; weights must be floats.")
+            raise FolderError(
+                f"{self._file_of[name]}: {name} is stored as {self._kinds[name]}; weights must be floats."
+            )
         with safe_open(self._file_of[name], framework="pt") as tensors:
             return tensors.get_tensor(name)
 
@@ -71,9 +73,9 @@ def _weight_files(folder: Path, expected: dict[str, str] | None) -> list[Path]:
         return [folder / SINGLE]
     if pickled := sorted(file.name for file in folder.iterdir() if file.suffix in PICKLED):
         raise FolderError(
-            f"{folder} holds its weights as a pickle ({pickled[0]}), which can run code when it is opened, so weft does "
-            "not. Convert it where you trust it: "
-            'transformers.AutoModel.from_pretrained(folder).save_pretrained(new_folder, safe_serialization=True).'
+            f"{folder} holds its weights as a pickle ({pickled[0]}), which can run code when it is opened, so weft "
+            "does not open it. Convert it where you trust it: "
+            "transformers.AutoModel.from_pretrained(folder).save_pretrained(new_folder, safe_serialization=True)."
         )
     raise FolderError(f"{folder} has no weights: neither {SINGLE} nor {INDEX} is there.")
 
@@ -87,7 +89,9 @@ def _read_index(folder: Path) -> dict[str, str]:
     for name, shard in pairs:
         # A name with a path in it could point anywhere on the disk.
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
-            raise FolderError(f"{folder / INDEX}: {name} is said to be in {shard!r}, which is not a file name of a shard.")
+            raise FolderError(
+                f"{folder / INDEX}: {name} is said to be in {shard!r}, which is not a file name of a shard."
+            )
     return shards
 
 

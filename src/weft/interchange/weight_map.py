@@ -1,8 +1,8 @@
 """How our parameters correspond to the tensors in a file.
 
-A family lists `Link`s between modules: ours, and theirs. Theirs may be several whose rows we keep in one matrix (query,
-key and value), or one that is stored transposed (GPT-2). A link of a module stands for its weight and its bias. Our side
-is the truth about shapes: `plan` spells out every tensor that a file must hold.
+A family lists `Link`s between modules: ours, and theirs. Theirs may be several whose rows we keep in one matrix
+(query, key and value), or one that is stored transposed (GPT-2). A link of a module stands for its weight and its
+bias. Our side is the truth about shapes: `plan` spells out every tensor that a file must hold.
 """
 
 from collections.abc import Iterable
@@ -58,9 +58,7 @@ class Plan:
 
     @property
     def required(self) -> dict[str, tuple[int, ...]]:
-        return {
-            name: shape for entry in self.entries for name, shape in zip(entry.theirs, entry.shapes, strict=True)
-        }
+        return {name: shape for entry in self.entries for name, shape in zip(entry.theirs, entry.shapes, strict=True)}
 
 
 def plan(network: nn.Module, links: Iterable[Link]) -> Plan:

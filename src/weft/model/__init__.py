@@ -16,7 +16,7 @@
     initialize    the weights before training
     families      BERT, GPT-2, T5 … as choices among the bricks, with their published sizes
 
-Every brick is a frozen `…Spec` dataclass (what it is) beside an `nn.Module` (what it computes). Nothing here reads or
-writes files. Shape suffixes: T tokens in the batch, S sequences, L length of one sequence, W width, H heads, D width of
-one head, V vocabulary.
+Every brick is a frozen `…Spec` dataclass (what it is) beside an `nn.Module` (what it computes). Nothing here reads
+or writes files. Shape suffixes: T tokens in the batch, S sequences, L length of one sequence, W width, H heads, D
+width of one head, V vocabulary.
 """

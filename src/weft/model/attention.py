@@ -3,12 +3,13 @@
 Scaled dot-product (Vaswani et al. 2017, eq. 1):   Attention(Q, K, V) = softmax(Q Kᵀ / √D) V
 Multi-head (section 3.2.2):   MultiHead(x) = [head₁; …; head_H] W_O,   head_i = Attention(x W_Qi, x W_Ki, x W_Vi)
 
-All heads' W_Q, W_K, W_V are one matrix `qkv`. With fewer key/value heads than query heads it is grouped-query attention
-(Ainslie et al. 2023). T5 leaves out the √D (its initialisation absorbs it); Qwen3 normalises queries and keys per head.
+All heads' W_Q, W_K, W_V are one matrix `qkv`. With fewer key/value heads than query heads it is grouped-query
+attention (Ainslie et al. 2023). T5 leaves out the √D (its initialisation absorbs it); Qwen3 normalises queries and
+keys per head.
 
-The batch is flat, so each sequence must attend to itself alone. Neighbouring sequences of equal length form one dense
-call (`Packed.runs`; a uniform batch is a single one). On CPU a call per run beats a padded batch with a mask by 2× and
-nested tensors by 15×; on CUDA one variable-length kernel takes them all.
+The batch is flat, so each sequence must attend to itself alone. Neighbouring sequences of equal length form one
+dense call (`Packed.runs`; a uniform batch is a single one). On CPU a call per run beats a padded batch with a mask
+by 2× and nested tensors by 15×; on CUDA one variable-length kernel takes them all.
 """
 
 from dataclasses import dataclass
@@ -90,7 +91,15 @@ class CrossAttention(nn.Module):
 
 
 def attend(
-    q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, queries: Packed, keys: Packed, view: View, *, scaled: bool, dropout: float
+    q_THD: Tensor,
+    k_THD: Tensor,
+    v_THD: Tensor,
+    queries: Packed,
+    keys: Packed,
+    view: View,
+    *,
+    scaled: bool,
+    dropout: float,
 ) -> Tensor:
     """Each query sequence over its own key sequence; flat in, flat out (T, H, D)."""
     scale = q_THD.shape[-1] ** -0.5 if scaled else 1.0
@@ -182,7 +191,7 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packe
     from torch.nn.attention.varlen import varlen_attn  # needs CUDA and half precision
 
     reach = -1 if view.window is None else view.window
-    return varlen_attn(
+    mixed = varlen_attn(
         q,
         k,
         v,
@@ -194,3 +203,5 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packe
         window_size=(reach, 0 if view.causal else reach),
         enable_gqa=q.shape[1] != k.shape[1],
     )
+    assert isinstance(mixed, Tensor)  # it gives more only when asked
+    return mixed

@@ -12,8 +12,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from weft.model.dropout import Dropout
 from weft.model.attention import Attention, AttentionSpec, CrossAttention, View
+from weft.model.dropout import Dropout
 from weft.model.feedforward import FeedForward, FeedForwardSpec
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed

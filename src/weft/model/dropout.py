@@ -1,8 +1,8 @@
 """Dropout (Srivastava et al. 2014): each number is zeroed with probability p, the rest grow by 1 / (1 − p).
 
-torch draws a whole random float per number on CPU, which costs a quarter of a small model's training step. Sixteen bits
-are enough to decide, so four decisions come from each 64-bit draw: three times faster, p exact to 1/65536. The bits come
-from torch's own generator, so seeding works as everywhere.
+torch draws a whole random float per number on CPU, which costs a quarter of a small model's training step. Sixteen
+bits are enough to decide, so four decisions come from each 64-bit draw: three times faster, p exact to 1/65536. The
+bits come from torch's own generator, so seeding works as everywhere.
 """
 
 import torch

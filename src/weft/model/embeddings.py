@@ -1,7 +1,7 @@
 """From token ids to vectors: x = scale · E[token] + P[position] + G[segment], then norm and dropout.
 
-The three-way sum is BERT's (Devlin et al. 2019, figure 2); the original Transformer scales by √W and has no segments;
-GPT-2 has no norm here; rotary and relative models add no position at all.
+The three-way sum is BERT's (Devlin et al. 2019, figure 2); the original Transformer scales by √W and has no
+segments; GPT-2 has no norm here; rotary and relative models add no position at all.
 """
 
 import math

@@ -6,6 +6,7 @@ matrices that write to the residual stream get std / √(2 · layers), so that i
 attention (Raffel et al. 2020; Mesh TensorFlow's defaults).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from weft.model.attention import Attention, CrossAttention
 from weft.model.feedforward import FeedForward
+from weft.model.heads import Head
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class InitSpec:
 
 
 @torch.no_grad()
-def initialize(network: nn.Module, spec: InitSpec, layers: int, seed: int) -> None:
+def initialize(network: nn.Module, spec: InitSpec, *, width: int, layers: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
 
     def fill(weight: Tensor, std: float) -> None:
@@ -42,7 +44,7 @@ def initialize(network: nn.Module, spec: InitSpec, layers: int, seed: int) -> No
         if isinstance(bias := getattr(module, "bias", None), Tensor):
             bias.zero_()
     if spec.kind == "t5":
-        _initialize_t5(network, fill)
+        _initialize_t5(network, width, fill)
     elif spec.depth_scaled:
         for out in _residual_writers(network):
             fill(out.weight, spec.std * (2 * layers) ** -0.5)
@@ -53,18 +55,17 @@ def _residual_writers(network: nn.Module) -> list[nn.Linear]:
     return attention + [m.down for m in network.modules() if isinstance(m, FeedForward)]
 
 
-def _initialize_t5(network: nn.Module, fill) -> None:
+def _initialize_t5(network: nn.Module, width: int, fill: Callable[[Tensor, float], None]) -> None:
     for name, module in network.named_modules():
         if isinstance(module, nn.Embedding):
             # The relative bias table is (buckets, heads); the token table's rows have the model's width.
-            fill(module.weight, network.width**-0.5 if name.endswith("relative.table") else 1.0)
+            fill(module.weight, width**-0.5 if name.endswith("relative.table") else 1.0)
         elif isinstance(module, nn.Linear):
             fill(module.weight, module.in_features**-0.5)
         if isinstance(module, Attention | CrossAttention):
             query = module.qkv if isinstance(module, Attention) else module.query
             rows = module.spec.heads * module.spec.head_width
             fill(query.weight[:rows], (query.in_features * module.spec.head_width) ** -0.5)
-    for head in network.heads.values():
-        if head.out is not None:
+        if isinstance(module, Head) and module.out is not None:
             # A tied output matrix is the embedding, whose scale 1 the head's own 1/√W takes back.
-            fill(head.out.weight, 1.0 if head.spec.tied else network.width**-0.5)
+            fill(module.out.weight, 1.0 if module.spec.tied else width**-0.5)

@@ -4,8 +4,8 @@
 the target's share is 1 − ε and ε is spread over the vocabulary.
 
 The gradient of the logits is softmax − target, known as soon as the logits are. So the backward products are done at
-once, block by block of rows, and neither logits nor their gradient outlive a block. Written as three separate operations
-it would keep four tensors of (rows, vocabulary) and cost a small BERT a tenth of its step on CPU.
+once, block by block of rows, and neither logits nor their gradient outlive a block. Written as three separate
+operations it would keep four tensors of (rows, vocabulary) and cost a small BERT a tenth of its step on CPU.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ class _VocabularyLoss(torch.autograd.Function):
         wants = [tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
         grad_x = torch.empty_like(x) if wants[0] else None
         grad_weight: Tensor | None = None
-        grad_bias = torch.zeros_like(bias) if wants[2] else None
+        grad_bias = x.new_zeros(weight.shape[0]) if wants[2] else None
         total = x.new_zeros((), dtype=torch.float32)
         rows = max(1, BLOCK // weight.shape[0])
         for start in range(0, len(x), rows):

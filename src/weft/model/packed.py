@@ -1,9 +1,9 @@
 """A batch without padding.
 
-Sequences of any lengths are laid end to end: `tokens` (T,) holds all their ids, `positions` (T,) each token's place in
-its own sequence, `starts` (S+1,) the offset at which each sequence begins, closed by T. Linear layers, norms and
-embeddings never look at the boundaries; only attention and pooling do. `lengths` repeats `starts` as Python numbers, so
-that choosing an attention kernel does not wait for the device.
+Sequences of any lengths are laid end to end: `tokens` (T,) holds all their ids, `positions` (T,) each token's place
+in its own sequence, `starts` (S+1,) the offset at which each sequence begins, closed by T. Linear layers, norms and
+embeddings never look at the boundaries; only attention and pooling do. `lengths` repeats `starts` as Python numbers,
+so that choosing an attention kernel does not wait for the device.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Where a token stands: four ways to tell the model.
 
 Learned and sinusoidal positions are vectors added to the token embedding (see `embeddings`). Rotary positions turn
-queries and keys; relative positions add a learned bias to the attention scores. Tables are computed when they are used
-and never stored: a model's weights are exactly its parameters.
+queries and keys; relative positions add a learned bias to the attention scores. Tables are computed when they are
+used and never stored: a model's weights are exactly its parameters.
 """
 
 import math

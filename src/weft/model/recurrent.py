@@ -1,13 +1,14 @@
-"""The LSTM language model, the baseline that Transformers replaced (Hochreiter & Schmidhuber 1997; Zaremba et al. 2014).
+"""The LSTM language model, the baseline that Transformers replaced (Hochreiter & Schmidhuber 1997; Zaremba et al.
+2014).
 
 c_t = σ(f_t) ⊙ c_{t−1} + σ(i_t) ⊙ tanh(g_t),   h_t = σ(o_t) ⊙ tanh(c_t),   (i, f, g, o)_t = W x_t + U h_{t−1} + b
 """
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
-import torch
 
 from weft.model.dropout import Dropout
 from weft.model.packed import Packed
@@ -33,5 +34,5 @@ class Recurrent(nn.Module):
             ((count, length),) = batch.runs
             hidden, _ = self.lstm(x_TW.unflatten(0, (count, length)))
             return self.dropout(hidden.flatten(0, 1))
-        hidden, _ = self.lstm(pack_sequence(batch.split(x_TW), enforce_sorted=False))
+        hidden, _ = self.lstm(pack_sequence(list(batch.split(x_TW)), enforce_sorted=False))
         return self.dropout(torch.cat(unpack_sequence(hidden)))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from weft.model.dropout import Dropout
 from weft.model.attention import View
 from weft.model.block import Block, BlockSpec
+from weft.model.dropout import Dropout
 from weft.model.norm import make_norm
 from weft.model.packed import Packed
 from weft.model.positions import Positions, Relative, RelativeBias, Rotary, rotary_table
@@ -48,8 +48,9 @@ class Stack(nn.Module):
         self.norm = make_norm(spec.block.norm, width) if spec.final_norm else None
         self.dropout = Dropout(spec.dropout)
         heads = spec.block.attention.heads
-        is_relative = isinstance(positions, Relative)
-        self.relative = RelativeBias(positions, heads, both_ways=not spec.causal) if is_relative else None
+        self.relative = None
+        if isinstance(positions, Relative):
+            self.relative = RelativeBias(positions, heads, both_ways=not spec.causal)
 
     def forward(
         self, x_TW: Tensor, batch: Packed, memory: Tensor | None = None, source: Packed | None = None

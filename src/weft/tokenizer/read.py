@@ -1,7 +1,7 @@
 """A tokenizer out of a model folder.
 
-`tokenizer.json` is the whole thing. Older folders have only a vocabulary: BERT's `vocab.txt`, or GPT-2's `vocab.json` and
-`merges.txt`; these are rebuilt so that the ids are exactly those of the original.
+`tokenizer.json` is the whole thing. Older folders have only a vocabulary: BERT's `vocab.txt`, or GPT-2's
+`vocab.json` and `merges.txt`; these are rebuilt so that the ids are exactly those of the original.
 """
 
 import json
@@ -72,7 +72,9 @@ def _bert(file: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     for token in BERT_SPECIAL.values():
         if token not in vocabulary:
             raise FolderError(f"{file} is not a BERT vocabulary: it has no {token}.")
-    engine = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    engine = tokenizers.Tokenizer(
+        models.WordPiece(vocabulary, unk_token=BERT_SPECIAL["unk"], max_input_chars_per_word=100)
+    )
     engine.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
@@ -81,9 +83,7 @@ def _bert(file: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     )
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix="##")
-    engine.post_processor = processors.BertProcessing(
-        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
-    )
+    engine.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
     engine.add_special_tokens([AddedToken(token, special=True) for token in BERT_SPECIAL.values()])
     return engine
 

@@ -1,4 +1,6 @@
-"""A tokenizer: the Rust engine, the special tokens by role, and the files it came from (kept to the byte for saving)."""
+"""A tokenizer: the Rust engine, the special tokens by role, and the files it came from (kept to the byte for
+saving).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,9 +30,6 @@ class Tokenizer:
     def id_of(self, role: Role) -> int | None:
         token = self.special.get(role)
         return None if token is None else self.engine.token_to_id(token)
-
-    def token(self, token_id: int) -> str:
-        return self.engine.id_to_token(token_id)
 
     @property
     def vocabulary(self) -> int:

@@ -1,7 +1,8 @@
 """What every family has: knobs, published sizes, a default head, and `architecture()` to spell it all out."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from weft.errors import RecipeError, suggest
 from weft.model.attention import AttentionSpec
@@ -22,6 +23,7 @@ class Family:
     layers: int
     width: int
     dropout: float
+    tied: bool
 
     def __post_init__(self) -> None:
         for knob in fields(self):
@@ -43,10 +45,13 @@ class Family:
         if size is not None and size not in cls.sizes:
             known = ", ".join(cls.sizes)
             raise RecipeError(f"{cls.name} has no size {size!r}{suggest(size, cls.sizes)}. Sizes: {known}.")
-        names = {knob.name for knob in fields(cls)}
-        for knob in knobs:
+        types = get_type_hints(cls)
+        names = [knob.name for knob in fields(cls)]
+        for knob, value in knobs.items():
             if knob not in names:
                 raise RecipeError(f"{cls.name} has no setting {knob!r}{suggest(knob, names)}.")
+            if not _fits(value, types[knob]):
+                raise RecipeError(f"{cls.name}: {knob} cannot be {value!r}; it is {_describe(types[knob])}.")
         return cls(**{**(cls.sizes[size] if size else {}), **knobs})
 
     def unknown_head(self, head: str, known: list[str]) -> RecipeError:
@@ -54,6 +59,28 @@ class Family:
 
 
 ZERO_ALLOWED = {"segments", "pad"}
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) in (Union, UnionType):
+        return any(_fits(value, option) for option in get_args(kind))
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(_fits(item, get_args(kind)[0]) for item in value)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is kind
+
+
+def _describe(kind: Any) -> str:
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_describe(option) for option in get_args(kind) if option is not type(None))
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(str, get_args(kind)))
+    return {int: "a whole number", float: "a number", bool: "true or false"}.get(
+        kind, "a list" if get_origin(kind) is tuple else str(kind)
+    )
 
 
 def head_width(family: str, width: int, heads: int) -> int:
@@ -90,4 +117,3 @@ def with_positions(architecture: Architecture, kind: str, longest: int) -> Archi
     if type(makers[kind]) is type(architecture.embedding.positions):
         return architecture
     return replace(architecture, embedding=replace(architecture.embedding, positions=makers[kind]))
-

@@ -1,4 +1,6 @@
-"""GPT-2 (Radford et al. 2019) and GPT-3's sizes (Brown et al. 2020): pre-norm decoder, learned positions, tied output."""
+"""GPT-2 (Radford et al. 2019) and GPT-3's sizes (Brown et al. 2020): pre-norm decoder, learned positions, tied
+output.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

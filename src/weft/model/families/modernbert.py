@@ -1,5 +1,5 @@
-"""The modern encoder. ModernBERT (Warner et al. 2024): pre-norm without biases, rotary positions, gated GELU, and local
-attention in two layers out of three: a global layer, then two that see 64 tokens to each side.
+"""The modern encoder. ModernBERT (Warner et al. 2024): pre-norm without biases, rotary positions, gated GELU, and
+local attention in two layers out of three: a global layer, then two that see 64 tokens to each side.
 """
 
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ class ModernBert(Family):
     def _heads(self, head: str, labels: int, norm: NormSpec) -> tuple[HeadSpec, ...]:
         dense = DenseSpec(self.classifier_activation, self.classifier_bias, norm)
         drop = self.classifier_dropout
-        out_bias = "trained" if self.output_bias else "none"
+        out_bias: Literal["trained", "none"] = "trained" if self.output_bias else "none"
         known = {
             "masked": (HeadSpec("masked", self.vocabulary, dense=dense, bias=out_bias, tied=self.tied),),
             "sequence": (HeadSpec("sequence", labels, self.classifier_pooling, dense, dropout=drop),),

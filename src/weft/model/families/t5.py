@@ -88,9 +88,7 @@ class T5(Family):
         dropout = self.classifier_dropout
         known = {
             "seq2seq": (HeadSpec("seq2seq", self.vocabulary, bias="none", tied=self.tied, scale=scale),),
-            "sequence": (
-                HeadSpec("sequence", labels, "last", DenseSpec("tanh", dropout=dropout), dropout=dropout),
-            ),
+            "sequence": (HeadSpec("sequence", labels, "last", DenseSpec("tanh", dropout=dropout), dropout=dropout),),
             "token": (token_head("token", labels, dropout),),
             "span": (token_head("span", labels),),
             "encoder": (),

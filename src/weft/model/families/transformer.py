@@ -88,5 +88,3 @@ class Transformer(Family):
             attention_dropout=self.dropout,
             feedforward_dropout=self.dropout,
         )
-
-

@@ -1,0 +1,138 @@
+"""The command line: one function per command, each a few lines. Heavy imports stay inside, so `--help` is instant.
+
+Results go to standard output, everything else to standard error. Exit code 0 for success, 2 for what the user can
+put right, 1 for the rest. An error is a sentence; `--debug` anywhere on the line shows the traceback as well.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from weft.errors import WeftError
+
+app = typer.Typer(
+    name="weft",
+    help="weft turns text into language models.",
+    epilog="Every command takes --json (one JSON object on standard output) and --debug (tracebacks).",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version:
+        import weft
+
+        print(weft.__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit
+
+
+@app.command()
+def info(
+    path: Annotated[Path, typer.Argument(help="A model folder, or a recipe (.yml).")],
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is in this folder: family, sizes, parameters, vocabulary, memory, files."""
+    from weft.info import describe
+
+    _print(describe(path, settings or ()), as_json)
+
+
+@app.command()
+def families(as_json: AsJson = False) -> None:
+    """The model families and their published sizes, with parameter counts."""
+    from weft.model.families import FAMILIES
+    from weft.model.network import count_parameters, outline
+
+    _print(
+        {
+            name: {size: count_parameters(outline(family.sized(size).architecture())) for size in family.sizes}
+            for name, family in FAMILIES.items()
+        },
+        as_json,
+    )
+
+
+@app.command()
+def schema() -> None:
+    """The JSON Schema of recipes, for editors."""
+    from weft.recipe import schema
+
+    print(json.dumps(schema()))
+
+
+def _print(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for key, value in facts.items():
+        if value not in (None, [], {}):
+            table.add_row(f"[bold]{key}[/]", _readable(key, value))
+    Console().print(table)
+
+
+def _readable(key: str, value: Any) -> str:
+    from rich.markup import escape
+
+    if isinstance(value, dict):
+        show = _size if key in ("files", "memory") else (lambda item: _readable("", item))
+        return "\n".join(f"{escape(str(name))}  {show(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return "\n".join(escape(str(item)) for item in value)
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def main() -> None:
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        app(arguments, standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
+            raise
+        sys.exit(_explain(error))
+
+
+def _explain(error: BaseException) -> int:
+    """Say what happened on standard error; returns the exit code."""
+    match error:
+        case WeftError():
+            print(f"weft: {error}", file=sys.stderr)
+            return error.exit_code
+        case KeyboardInterrupt():
+            print("weft: interrupted.", file=sys.stderr)
+            return 130
+        case BrokenPipeError():  # the reader of our output went away, as `| head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+    if hasattr(error, "format_message"):  # the command line itself was off; click and typer each have such a class
+        print(f"weft: {error.format_message()} (weft --help shows the commands)", file=sys.stderr)
+        return 2
+    print(f"weft: {type(error).__name__}: {error}. This is a fault in weft; --debug shows where.", file=sys.stderr)
+    return 1

@@ -1,0 +1,95 @@
+"""What is in a folder or recipe: facts as one dictionary, for people and for programs.
+
+Only headers are read, so a model of any size answers at once; every check of loading is made all the same.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.errors import FolderError, InputError, RecipeError
+
+
+def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    if path.suffix in (".yml", ".yaml"):
+        return _describe_recipe(path, overrides)
+    if overrides:
+        raise InputError("key=value settings go with a recipe, not with a folder.")
+    if path.is_file():
+        raise FolderError(f"{path} is a file; give a model folder or a recipe (.yml).")
+    return _describe_model(path)
+
+
+def _describe_model(folder: Path) -> dict[str, Any]:
+    from weft.folders import MANIFEST, changed_files
+    from weft.interchange.folder import read_outline
+    from weft.tokenizer.read import read_tokenizer
+
+    network, description = read_outline(folder)
+    tokenizer = read_tokenizer(folder)
+    facts = _describe_network(network, description.head)
+    facts |= {"format": description.config["model_type"], "notes": list(description.notes)}
+    if description.labels and facts["head"] in ("sequence", "token"):
+        facts["labels"] = list(description.labels)
+    facts["tokenizer"] = (
+        None if tokenizer is None else {"vocabulary": tokenizer.vocabulary, "special": tokenizer.special}
+    )
+    if (folder / MANIFEST).is_file():
+        facts["changed since saved"] = changed_files(folder)
+    facts["files"] = {
+        str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()
+    }
+    return {"folder": str(folder), **facts}
+
+
+def _describe_recipe(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    from weft.interchange.folder import OWN_FORMAT, Description, save_format
+    from weft.model.families import design
+    from weft.model.network import outline
+    from weft.recipe import read_recipe
+
+    recipe = read_recipe(path, overrides)
+    try:
+        family, architecture = design(**recipe.model.settings())
+    except RecipeError as error:
+        raise RecipeError(f"{path}: model: {error}") from None
+    network, head = outline(architecture), recipe.model.head or family.default_head
+    facts = _describe_network(network, head)
+    saved_as = save_format(network, Description(family, head))
+    notes = [OWN_FORMAT] if saved_as == "weft" else []
+    return {"recipe": recipe.name, **facts, "format": saved_as, "notes": notes}
+
+
+def _describe_network(network: Any, head: str) -> dict[str, Any]:
+    from weft.model.network import count_parameters
+    from weft.model.positions import longest
+
+    architecture = network.architecture
+    parameters = count_parameters(network)
+    stacks = {"encoder": architecture.encoder, "decoder": architecture.decoder}
+    shape = {
+        side: {
+            "layers": stack.layers,
+            "heads": stack.block.attention.heads,
+            "key_value_heads": stack.block.attention.key_value_heads,
+            "head_width": stack.block.attention.head_width,
+            "inner": stack.block.feedforward.inner,
+        }
+        for side, stack in stacks.items()
+        if stack is not None
+    }
+    if architecture.recurrent is not None:
+        shape["recurrent"] = {"layers": architecture.recurrent.layers}
+    positions = architecture.embedding.positions
+    return {
+        "family": architecture.family,
+        "head": head,
+        "parameters": parameters,
+        "width": architecture.width,
+        "vocabulary": architecture.vocabulary,
+        "positions": None if positions is None else positions.kind,
+        "longest": longest(positions),
+        **shape,
+        # In fp32: the weights; and with AdamW the gradients and two moments as well, activations not counted.
+        "memory": {"run": 4 * parameters, "train": 16 * parameters},
+    }
