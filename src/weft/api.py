@@ -190,7 +190,8 @@ class Model:
 
     def _filled(self, ids: list[int], place: int, token: int, probability: float) -> Filled:
         words = [*ids[:place], token, *ids[place + 1 :]]
-        return Filled(self.tokenizer.decode([token]).strip(), probability, self.tokenizer.decode(words))
+        word = self.tokenizer.engine.decode([token], skip_special_tokens=False).strip()
+        return Filled(word, probability, self.tokenizer.decode(words))
 
     def _head_kind(self, wanted: Sequence[str], why: str = "logits need a head") -> str:
         kinds = [kind for kind in self.network.heads if kind in wanted]

@@ -70,7 +70,9 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        raise RecipeError(f"{path}: {_sentence(error.errors()[0])}") from None
+        # A slip in a name is the cause, what it leaves missing only the effect.
+        first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+        raise RecipeError(f"{path}: {_sentence(first)}") from None
 
 
 def schema() -> dict[str, Any]:
@@ -100,7 +102,7 @@ def _sentence(error: Any) -> str:
         case "extra_forbidden":
             return f"{path} is not a setting{suggest(str(last), _names(above))}."
         case "missing":
-            return f"{path} is missing."
+            return f"{path} is missing{suggest(str(last), error['input'])}."
     return f"{path} cannot be {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}."
 
 

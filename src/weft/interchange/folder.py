@@ -192,7 +192,7 @@ def _readings(config: dict[str, Any], files: TensorFiles, names: dict[str, str])
         prefix = dialect.prefix(other)
         has_prefix = any(name.startswith(prefix) for name in names)
         network, network_plan = _outline(dialect, family, other, labels, prefix if has_prefix else "")
-        if family.tied and _differing(network_plan, files, names):
+        if _differing(network_plan.tied, files, names):
             untied = replace(family, tied=False)
             network, network_plan = _outline(dialect, untied, other, labels, prefix if has_prefix else "")
             yield _Match(network, network_plan, untied, other, ("The output matrix has values of its own: untied.",))
@@ -208,11 +208,11 @@ def _outline(dialect: Dialect, family: Family, head: str, labels: int, prefix: s
     return network, plan(network, dialect.links(network.architecture, head, prefix))
 
 
-def _differing(network_plan: Plan, files: TensorFiles, names: dict[str, str]) -> list[str]:
+def _differing(pairs: dict[str, str], files: TensorFiles, names: dict[str, str]) -> list[str]:
     """Tensors that are stored beside the one they should be equal to, with other values."""
     return [
         alias
-        for alias, original in network_plan.aliases.items()
+        for alias, original in pairs.items()
         if alias in names and original in names and not torch.equal(files.get(names[alias]), files.get(names[original]))
     ]
 
@@ -220,7 +220,7 @@ def _differing(network_plan: Plan, files: TensorFiles, names: dict[str, str]) ->
 def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: dict[str, str]) -> list[str]:
     required = network_plan.required
     ignored = DIALECTS[model_type].ignored if model_type in DIALECTS else ()
-    known = {*required, *network_plan.aliases, *network_plan.copies}
+    known = {*required, *network_plan.tied, *network_plan.aliases, *network_plan.copies}
     missing = [name for name in required if name not in names]
     surplus = [
         name for name in names if name not in known and not any(re.fullmatch(pattern, name) for pattern in ignored)
@@ -230,7 +230,7 @@ def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: di
     for name, shape in required.items():
         if name in names and files.shapes[names[name]] != shape:
             problems.append(f"{name} has shape {files.shapes[names[name]]}; config.json makes it {shape}.")
-    for name in [] if problems else _differing(network_plan, files, names):
+    for name in [] if problems else _differing(network_plan.aliases, files, names):
         problems.append(f"{name} should equal {network_plan.aliases[name]}, but it holds other values.")
     return problems
 

@@ -53,7 +53,8 @@ class Entry:
 @dataclass(frozen=True)
 class Plan:
     entries: list[Entry]
-    aliases: dict[str, str]  # their name -> their name of the tensor it is tied or equal to
+    tied: dict[str, str]  # their name -> their name of the tensor that is the same parameter
+    aliases: dict[str, str]  # their name -> their name of the tensor it must equal, if a file holds it
     copies: dict[str, str]
 
     @property
@@ -65,6 +66,7 @@ def plan(network: nn.Module, links: Iterable[Link]) -> Plan:
     """Spell the links out for this network. Each parameter must be linked exactly once."""
     owner: dict[int, str] = {}
     entries: dict[str, Entry] = {}
+    tied: dict[str, str] = {}
     aliases: dict[str, str] = {}
     copies: dict[str, str] = {}
     parameters = dict(network.named_parameters(remove_duplicate=False))
@@ -85,12 +87,12 @@ def plan(network: nn.Module, links: Iterable[Link]) -> Plan:
     for name, (item, suffix) in found.items():
         original = entries[canonical[name]].theirs[0]
         if canonical[name] != name:
-            aliases[item.theirs[0] + suffix] = original
+            tied[item.theirs[0] + suffix] = original
         aliases |= {other + suffix: original for other in item.also}
         copies |= {other + suffix: original for other in item.copies}
     if unlinked := set(canonical.values()) - set(entries):
         raise AssertionError(f"no weight map for {sorted(unlinked)}")
-    return Plan(list(entries.values()), aliases, copies)
+    return Plan(list(entries.values()), tied, aliases, copies)
 
 
 def _rows(tensor: Tensor, item: Link) -> tuple[int, ...] | int:

@@ -1,0 +1,173 @@
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import weft
+from weft.errors import FolderError
+from weft.interchange.folder import read_model_config
+
+SHAPE = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2}
+SEQUENCES = [[1, 2, 3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("lstm", {"vocabulary": 50, "layers": 2, "width": 16}),
+        ("bert", {**SHAPE, "positions": "rotary"}),
+        ("gpt2", {**SHAPE, "positions": "relative"}),
+        ("llama", {**SHAPE, "positions": "learned"}),
+        ("llama", {**SHAPE, "activation": "relu-squared", "dropout": 0.1}),
+        ("qwen3", {**SHAPE, "feedforward_bias": True}),
+        ("modernbert", {**SHAPE, "positions": "sinusoidal"}),
+    ],
+)
+def test_what_no_hugging_face_family_has_is_saved_in_wefts_own_format_and_says_so(family, options, tmp_path, capfd):
+    model = weft.create(family, seed=4, **options)
+    assert model.format == "weft"
+    model.save(tmp_path)
+    assert "weft's own format" in capfd.readouterr().err
+    assert read_model_config(tmp_path)["model_type"] == "weft"
+    again = weft.load(tmp_path)
+    assert again.family == family
+    assert again.network.architecture == model.network.architecture
+    for a, b in zip(model.logits(SEQUENCES), again.logits(SEQUENCES), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("embedding.vocabulary", "50", "embedding.vocabulary is '50'"),
+        ("embedding.colour", 1, "embedding.colour is not a setting"),
+        ("recurrent.layers", -1, "out of range"),
+        ("heads", 3, "heads is not a list"),
+        ("embedding", 3, "embedding is not an object"),
+        ("init.kind", "magic", "none of normal, t5"),
+    ],
+)
+def test_a_broken_architecture_is_refused_by_its_path(path, value, says, tmp_path):
+    weft.create("lstm", vocabulary=50, layers=2, width=16).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    place = config["architecture"]
+    *above, last = path.split(".")
+    for part in above:
+        place = place[part]
+    place[last] = value
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FolderError, match=says):
+        weft.load(tmp_path)
+
+
+def test_saving_twice_writes_the_same_weights_and_config(tmp_path):
+    model = weft.create("t5", **SHAPE)
+    model.save(tmp_path / "a")
+    weft.load(tmp_path / "a").save(tmp_path / "b")
+    assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
+    assert (tmp_path / "a/config.json").read_bytes() == (tmp_path / "b/config.json").read_bytes()
+
+
+def test_saving_over_a_model_keeps_a_persons_files_and_drops_the_old_weights(tmp_path):
+    model = weft.create("bert", **SHAPE)
+    model.save(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures/plot.svg").write_text("<svg/>")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"old")
+    weft.create("gpt2", **SHAPE).save(tmp_path)
+    assert weft.load(tmp_path).family == "gpt2"
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "figures/plot.svg").exists()
+    assert not (tmp_path / "pytorch_model.bin").exists()
+
+
+def test_saving_into_somebody_elses_folder_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(FolderError, match="holds other things"):
+        weft.create("bert", **SHAPE).save(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_labels_and_foreign_config_keys_survive(tmp_path):
+    model = weft.create("bert", **SHAPE, head="sequence", labels=3)
+    model.save(tmp_path / "a")
+    config = json.loads((tmp_path / "a/config.json").read_text())
+    config |= {"id2label": {"0": "bad", "1": "so-so", "2": "good"}, "problem_type": "single_label_classification"}
+    (tmp_path / "a/config.json").write_text(json.dumps(config))
+    again = weft.load(tmp_path / "a")
+    assert again.labels == ("bad", "so-so", "good")
+    again.save(tmp_path / "b")
+    saved = json.loads((tmp_path / "b/config.json").read_text())
+    assert saved["id2label"] == config["id2label"]
+    assert saved["problem_type"] == "single_label_classification"
+
+
+def test_a_save_that_fails_leaves_the_old_folder_whole_and_nothing_beside_it(tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    weft.create("bert", **SHAPE, seed=1).save(folder)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("weft.interchange.folder.write_tensors", full)
+    with pytest.raises(weft.WeftError, match="No space left"):
+        weft.create("bert", **SHAPE, seed=2).save(folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+SAVER = """
+import sys, weft
+models = [weft.create("bert", vocabulary=4000, layers=2, width=64, heads=2, seed=seed) for seed in (1, 2)]
+print("ready", flush=True)
+turn = 0
+while True:
+    models[turn % 2].save(sys.argv[1])
+    turn += 1
+    print(turn, flush=True)
+"""
+
+
+def test_a_save_killed_at_any_moment_leaves_one_whole_folder(tmp_path):
+    folder = tmp_path / "model"
+    models = [weft.create("bert", vocabulary=4000, layers=2, width=64, heads=2, seed=seed) for seed in (1, 2)]
+    wanted = [model.network.state_dict() for model in models]
+    models[0].save(folder)
+    chance = random.Random(0)
+    for _ in range(6):
+        process = subprocess.Popen([sys.executable, "-c", SAVER, folder], stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "ready\n"
+        process.stdout.readline()  # at least one save is done
+        time.sleep(chance.random() * 0.1)  # where in the next one the kill falls
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        found = weft.load(folder).network.state_dict()
+        assert any(all(torch.equal(found[name], want[name]) for name in want) for want in wanted)
+        assert (folder / "weft.json").exists()
+
+
+def test_the_manifest_knows_when_a_file_was_changed(tmp_path):
+    from weft.folders import changed_files
+
+    weft.create("bert", **SHAPE).save(tmp_path)
+    assert changed_files(tmp_path) == []
+    with (tmp_path / "config.json").open("a") as file:
+        file.write(" ")
+    assert changed_files(tmp_path) == ["config.json"]
+
+
+def test_weights_are_plain_files_that_safetensors_opens(tmp_path):
+    weft.create("bert", **SHAPE).save(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert tensors["bert.encoder.layer.0.attention.self.query.weight"].shape == (16, 16)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["config.json", "model.safetensors", "weft.json"]
