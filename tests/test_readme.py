@@ -1,0 +1,68 @@
+"""What the README shows is run, word by word; the Chinese one shows the same."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ENGLISH, CHINESE = ((ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md"))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, minilm):
+    """A folder where the README's names exist."""
+    place = tmp_path_factory.mktemp("readme")
+    shutil.copytree(minilm, place / "minilm")
+    shutil.copytree(ROOT / "recipes", place / "recipes")
+    return place
+
+
+@pytest.mark.parametrize("code", blocks(ENGLISH, "python"))
+def test_python_runs(code, place):
+    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "(2, 384) 0.7" in done.stdout
+
+
+COMMANDS = [line for block in blocks(ENGLISH, "sh") for line in block.strip().split("\n")]
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("weft ")])
+def test_a_command_runs(line, place):
+    command = line.replace("weft ", f"{sys.executable} -m weft ", 1)
+    done = subprocess.run(command, shell=True, cwd=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_other_command_is_a_make_target():
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    others = [line.split("#")[0].split() for line in COMMANDS if not line.startswith("weft ")]
+    assert others
+    assert all(make == "make" and target in targets for make, target in others)
+
+
+def test_the_chinese_readme_shows_the_same_code_and_figures():
+    for language in ("python", "sh", ""):
+        assert blocks(CHINESE, language) == blocks(ENGLISH, language)
+    assert re.findall(r"\d\.\d+×", CHINESE) == re.findall(r"\d\.\d+×", ENGLISH)
+
+
+def test_links_lead_somewhere():
+    for text in (ENGLISH, CHINESE):
+        for link in re.findall(r"\]\(([^)]+)\)", text):
+            assert (ROOT / link).exists(), link
+
+
+def test_figures_are_those_of_the_benchmarks():
+    results = (ROOT / "benchmarks/RESULTS.md").read_text()
+    figures = re.findall(r"\*\*(\d\.\d+)×\*\*", ENGLISH)
+    assert figures
+    assert set(figures) <= set(re.findall(r"\*\*(\d\.\d+)×\*\*", results))
