@@ -38,7 +38,7 @@ def newsgroups(data: Path) -> list[str]:
     with tarfile.open(data / "classify/20news-bydate.tar.gz") as archive:
         for member in archive:
             if member.isfile() and "train" in member.name:
-                header, _, body = archive.extractfile(member).read().decode("latin-1").partition("\n\n")
+                _, _, body = archive.extractfile(member).read().decode("latin-1").partition("\n\n")
                 texts.append(body)
             if len(texts) == 320:
                 break

@@ -28,8 +28,8 @@ def as_markdown(lines: list[dict]) -> str:
     rows = [
         "# Benchmarks",
         "",
-        f"Measured {date.today()} with torch {torch.__version__} on {threads} cores ({chip}), by `make bench`. Contestants",
-        "take turns in one run; the ratio is that of the medians, the spread that of single rounds.",
+        f"Measured {date.today()} with torch {torch.__version__} on {threads} cores ({chip}), by `make bench`.",
+        "Contestants take turns in one run; the ratio is that of the medians, the spread that of single rounds.",
         "",
         "| what | weft | peer | ratio | spread | wanted |",
         "|---|---|---|---|---|---|",
