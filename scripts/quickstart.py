@@ -1,7 +1,7 @@
 """The first five minutes: a real model, a real book, questions in words that the book does not use.
 
-Loads all-MiniLM-L6-v2 (a 6-layer BERT that somebody else trained), reads Alice's Adventures in Wonderland, and finds the
-paragraph that answers a question by meaning, beside the classical way, by words. Then it shows the families weft builds.
+Loads all-MiniLM-L6-v2 (a 6-layer BERT that somebody else trained), reads Alice's Adventures in Wonderland, and finds
+the paragraph that answers a question by meaning, beside the classical way, by words. Then it shows what weft builds.
 """
 
 import re
@@ -51,9 +51,8 @@ def embed(model: weft.Model, texts: list[str]) -> np.ndarray:
         [model.embed(part) for part in track(parts, "Reading Alice in Wonderland", unit="batches")]
     )
     tokens = sum(map(len, model.tokenizer.encode_many(texts)))
-    say(
-        f"{len(texts)} paragraphs, {tokens:,} tokens, {tokens / (time.perf_counter() - began):,.0f} tokens/s, no padding."
-    )
+    rate = tokens / (time.perf_counter() - began)
+    say(f"{len(texts)} paragraphs, {tokens:,} tokens, {rate:,.0f} tokens/s, no padding.")
     return vectors
 
 
