@@ -53,6 +53,24 @@ def info(
 
 
 @app.command()
+def tokenizer(
+    sources: Annotated[list[Path], typer.Argument(help="Text files (.txt, .jsonl) or folders of them.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
+    kind: Annotated[str, typer.Option(help="bpe, wordpiece, unigram or char.")] = "bpe",
+    vocab_size: Annotated[int | None, typer.Option(help="Tokens, special ones included (8000; char: all).")] = None,
+    family: Annotated[str | None, typer.Option(help="The model family whose special tokens it gets.")] = None,
+    cased: Annotated[bool, typer.Option("--cased", help="WordPiece: keep upper case and accents.")] = False,
+    limit_bytes: Annotated[int | None, typer.Option(help="Learn from at most so much text.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a vocabulary from text, and report how well it fits."""
+    from weft.tokenizer.build import build_tokenizer
+
+    options = {"vocabulary": vocab_size, "family": family, "lowercase": not cased, "most_bytes": limit_bytes}
+    _print(build_tokenizer(sources, output, kind, **options), as_json)
+
+
+@app.command()
 def families(as_json: AsJson = False) -> None:
     """The model families and their published sizes, with parameter counts."""
     from weft.model.families import FAMILIES
@@ -96,7 +114,7 @@ def _readable(key: str, value: Any) -> str:
         show = _size if key in ("files", "memory") else (lambda item: _readable("", item))
         return "\n".join(f"{escape(str(name))}  {show(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return "\n".join(escape(str(item)) for item in value)
+        return ("  " if len(value) > 5 else "\n").join(escape(str(item)) for item in value)
     return f"{value:,}" if isinstance(value, int) else escape(str(value))
 
 

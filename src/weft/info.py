@@ -17,7 +17,19 @@ def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise InputError("key=value settings go with a recipe, not with a folder.")
     if path.is_file():
         raise FolderError(f"{path} is a file; give a model folder or a recipe (.yml).")
+    if (path / "tokenizer.json").is_file() and not (path / "config.json").is_file():
+        return _describe_tokenizer(path)
     return _describe_model(path)
+
+
+def _describe_tokenizer(folder: Path) -> dict[str, Any]:
+    from weft.folders import read_json
+    from weft.tokenizer.build import REPORT
+    from weft.tokenizer.read import load_tokenizer
+
+    tokenizer = load_tokenizer(folder)
+    facts = {"tokenizer": str(folder), "vocabulary": tokenizer.vocabulary, "special": tokenizer.special}
+    return {**facts, **(read_json(folder / REPORT) if (folder / REPORT).is_file() else {})}
 
 
 def _describe_model(folder: Path) -> dict[str, Any]:

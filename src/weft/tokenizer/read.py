@@ -4,7 +4,6 @@
 `vocab.json` and `merges.txt`; these are rebuilt so that the ids are exactly those of the original.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,33 @@ FILES = (
     "merges.txt",
 )
 ROLES: tuple[Role, ...] = ("unk", "pad", "cls", "sep", "mask", "bos", "eos")
+BPE_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # Hugging Face's names, and OpenAI's
+GPT2_SPECIAL: dict[Role, str] = {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"}
 BERT_SPECIAL: dict[Role, str] = {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+
+
+def load_tokenizer(path: Path, *, lowercase: bool = True) -> Tokenizer:
+    """A tokenizer folder, or a vocabulary file as BERT (`vocab.txt`) or GPT-2 (`encoder.json` beside `vocab.bpe`) has.
+
+    `lowercase` is for a bare BERT vocabulary, which does not say whether it is cased.
+    """
+    if path.is_dir():
+        found = read_tokenizer(path)
+        if found is None:
+            raise FolderError(f"{path} has no tokenizer: neither tokenizer.json nor a vocabulary is there.")
+        return found
+    if not path.is_file():
+        raise FolderError(f"{path} does not exist.")
+    if path.suffix == ".txt":
+        return Tokenizer(
+            _bert(path, {"do_lower_case": lowercase}), dict(BERT_SPECIAL), {"vocab.txt": path.read_bytes()}
+        )
+    for vocabulary, merges in BPE_FILES:
+        if path.name.endswith(vocabulary):
+            beside = path.with_name(path.name.removesuffix(vocabulary) + merges)
+            files = {"vocab.json": path.read_bytes(), "merges.txt": beside.read_bytes() if beside.is_file() else b""}
+            return Tokenizer(_gpt2(path, beside), dict(GPT2_SPECIAL), files)
+    raise FolderError(f"{path} is not a tokenizer; give its folder, a vocab.txt or a vocab.json.")
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
@@ -37,7 +62,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     elif (folder / "vocab.txt").is_file():
         engine, special = _bert(folder / "vocab.txt", settings), {**BERT_SPECIAL, **special}
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        engine, special = _gpt2(folder), {"bos": "<|endoftext|>", "eos": "<|endoftext|>", **special}
+        engine, special = _gpt2(folder / "vocab.json", folder / "merges.txt"), {**GPT2_SPECIAL, **special}
     else:
         return None
     special = {role: token for role, token in special.items() if engine.token_to_id(token) is not None}
@@ -67,7 +92,11 @@ def _special_tokens(settings: dict[str, Any]) -> dict[Role, str]:
 
 
 def _bert(file: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
-    words = [line.rstrip("\n") for line in file.read_text("utf-8").splitlines(keepends=True)]
+    try:
+        # Not splitlines(): BERT's Chinese vocabulary has a token that it would take for the end of a line.
+        words = file.read_text("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise FolderError(f"{file} is not a BERT vocabulary: it is not UTF-8.") from None
     vocabulary = {word: index for index, word in enumerate(words)}
     for token in BERT_SPECIAL.values():
         if token not in vocabulary:
@@ -88,15 +117,14 @@ def _bert(file: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     return engine
 
 
-def _gpt2(folder: Path) -> tokenizers.Tokenizer:
+def _gpt2(vocabulary_file: Path, merges: Path) -> tokenizers.Tokenizer:
     try:
-        model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+        model = models.BPE.from_file(str(vocabulary_file), str(merges))
     except Exception as error:  # as above
-        raise FolderError(f"{folder}: vocab.json and merges.txt are not a byte-pair vocabulary: {error}.") from None
+        raise FolderError(f"{vocabulary_file} and {merges.name} are not a byte-pair vocabulary: {error}.") from None
     engine = tokenizers.Tokenizer(model)
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
-    vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
-    if "<|endoftext|>" in vocabulary:
+    if engine.token_to_id("<|endoftext|>") is not None:
         engine.add_special_tokens([AddedToken("<|endoftext|>", special=True)])
     return engine

@@ -1,0 +1,4 @@
+"""Text on its way in. No torch in here.
+
+read   documents out of text files, JSON lines and folders of them
+"""

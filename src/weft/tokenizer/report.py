@@ -1,0 +1,56 @@
+"""How well a tokenizer fits a text: bytes per token (more is better), unknown rate, rare and long tokens."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from weft.tokenizer.tokenizer import Tokenizer
+
+MOST_BYTES = 50_000_000  # enough to tell; a report should not take longer than the training
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Report:
+    vocabulary: int
+    documents: int
+    bytes: int
+    tokens: int
+    bytes_per_token: float
+    unknown_rate: float
+    used: int  # tokens of the vocabulary that occur
+    longest: list[str]
+    rarest: list[str]  # of those that occur
+    commonest: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def report_on(tokenizer: Tokenizer, texts: Iterable[str]) -> Report:
+    counts: Counter[int] = Counter()
+    documents = size = 0
+    for text in texts:
+        documents += 1
+        size += len(text.encode())
+        counts.update(tokenizer.engine.encode(text, add_special_tokens=False).ids)
+        if size > MOST_BYTES:
+            break
+    tokens = counts.total()
+    unknown = tokenizer.id_of("unk")
+    special = {number for number, token in tokenizer.engine.get_added_tokens_decoder().items() if token.special}
+    ordered = [token for token, _ in counts.most_common() if token not in special]
+    words = {token: number for token, number in tokenizer.engine.get_vocab().items() if number not in special}
+    return Report(
+        vocabulary=tokenizer.vocabulary,
+        documents=documents,
+        bytes=size,
+        tokens=tokens,
+        bytes_per_token=round(size / max(tokens, 1), 3),
+        unknown_rate=0.0 if unknown is None else counts[unknown] / max(tokens, 1),
+        used=len(counts),
+        longest=sorted(words, key=lambda token: (-len(token), token))[:SHOWN],
+        rarest=[tokenizer.engine.id_to_token(number) or "" for number in reversed(ordered[-SHOWN:])],
+        commonest=[tokenizer.engine.id_to_token(number) or "" for number in ordered[:SHOWN]],
+    )

@@ -1,0 +1,204 @@
+"""A vocabulary out of a corpus.
+
+    wordpiece   BERT's: words split into pieces, ## inside a word; lower case; each Chinese character a word of its own
+    bpe         GPT-2's: byte-pair merges over bytes, so nothing is ever unknown (Sennrich et al. 2016)
+    unigram     T5's: the pieces that make the corpus likeliest (Kudo 2018); ▁ stands for a space
+    char        one token per character
+
+The text is streamed in pieces of bounded size, up to a limit of bytes picked evenly over the corpus, so memory stays
+flat.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from weft.corpus.read import find_files, read_documents
+from weft.errors import InputError
+from weft.folders import to_json
+from weft.tokenizer.special import SPECIALS, Specials
+from weft.tokenizer.tokenizer import Tokenizer
+
+Kind = Literal["wordpiece", "bpe", "unigram", "char"]
+FAMILY_OF: dict[Kind, str] = {"wordpiece": "bert", "bpe": "gpt2", "unigram": "t5", "char": "gpt2"}
+MOST_BYTES = {"wordpiece": 2**30, "bpe": 2**30, "unigram": 2**27, "char": 2**40}  # Unigram keeps its text in memory
+PIECE = 2**16  # characters handed over at once
+
+
+def train_tokenizer(
+    sources: Sequence[Path],
+    kind: Kind,
+    vocabulary: int | None = None,
+    *,
+    family: str | None = None,
+    lowercase: bool = True,
+    most_bytes: int | None = None,
+) -> Tokenizer:
+    """`vocabulary` counts the special tokens; characters need none, and take all there are."""
+    specials = _specials(kind, family or FAMILY_OF[kind])
+    if vocabulary is None:
+        vocabulary = 2**31 - 1 if kind == "char" else 8000
+    if vocabulary <= len(specials.tokens):
+        raise InputError(
+            f"A vocabulary of {vocabulary} is too small: {len(specials.tokens)} special tokens come first."
+        )
+    texts = _Stream(sources, MOST_BYTES[kind] if most_bytes is None else most_bytes)
+    engine = _TRAIN[kind](texts, vocabulary, specials, lowercase)
+    if not texts.characters:
+        raise InputError(f"{', '.join(map(str, sources))}: there is no text to learn a vocabulary from.")
+    found = engine.get_vocab_size()
+    if kind != "char" and found < vocabulary:
+        raise InputError(
+            f"This text supports a vocabulary of {found:,} tokens, not {vocabulary:,}. Ask for at most {found:,}."
+        )
+    engine.post_processor = _template(specials, engine)
+    return Tokenizer(engine, dict(specials.roles), _folder_files(engine, specials, family or FAMILY_OF[kind]))
+
+
+def _folder_files(engine: tokenizers.Tokenizer, specials: Specials, family: str) -> dict[str, bytes]:
+    """What a Hugging Face tokenizer folder holds."""
+    settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    settings |= {f"{role}_token": token for role, token in specials.roles.items()}
+    if specials.extra:
+        settings["extra_special_tokens"] = list(specials.extra)
+    segments = ["token_type_ids"] if family == "bert" else []
+    settings["model_input_names"] = ["input_ids", *segments, "attention_mask"]
+    return {"tokenizer.json": engine.to_str(pretty=True).encode(), "tokenizer_config.json": to_json(settings)}
+
+
+class _Stream:
+    """The corpus as pieces of text. Where it is larger than the limit, documents are taken evenly all over it."""
+
+    def __init__(self, sources: Sequence[Path], most_bytes: int) -> None:
+        self.sources, self.characters = sources, 0
+        total = sum(file.stat().st_size for file in find_files(sources))
+        self.share = min(1.0, most_bytes / max(total, 1))
+
+    def __iter__(self) -> Iterator[str]:
+        self.characters = 0
+        due = 0.0
+        for document in read_documents(self.sources):
+            for start in range(0, len(document.text), PIECE):
+                due += self.share
+                if due >= 1.0:
+                    due -= 1.0
+                    piece = document.text[start : start + PIECE]
+                    self.characters += len(piece)
+                    yield piece
+
+
+def _specials(kind: Kind, family: str) -> Specials:
+    if family not in SPECIALS:
+        raise InputError(f"There is no model family {family!r}. Families: {', '.join(SPECIALS)}.")
+    specials = SPECIALS[family]
+    if kind != "bpe" and specials.roles.get("unk") == specials.roles.get("eos"):
+        # Bytes are never unknown, so GPT-2 lets its end of text stand for it; characters can be.
+        return Specials({**specials.roles, "unk": "<unk>"}, specials.extra, specials.before, specials.after)
+    return specials
+
+
+def _train_wordpiece(texts: _Stream, size: int, specials: Specials, lowercase: bool) -> tokenizers.Tokenizer:
+    """The trainer numbers the inner characters (##a) in the random order of a hash table, and ties between merges are
+    broken by number. A first pass without merges finds them; in the second they have fixed places.
+    """
+
+    def train(size: int, first: list[str]) -> dict[str, int]:
+        engine = _wordpiece({unknown: 0}, unknown, lowercase)
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
+        engine.train_from_iterator(texts, trainer)
+        return engine.get_vocab()
+
+    unknown = specials.roles["unk"]
+    inner = sorted(token for token in train(0, specials.tokens) if len(token) == 3 and token.startswith("##"))
+    engine = _wordpiece(train(size, [*specials.tokens, *inner]), unknown, lowercase)
+    engine.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials.tokens])
+    return engine
+
+
+def _wordpiece(vocabulary: dict[str, int], unknown: str, lowercase: bool) -> tokenizers.Tokenizer:
+    engine = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=100))
+    engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase, handle_chinese_chars=True)
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix="##")
+    return engine
+
+
+def _train_bpe(texts: _Stream, size: int, specials: Specials, lowercase: bool) -> tokenizers.Tokenizer:
+    engine = tokenizers.Tokenizer(models.BPE())
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if size < len(alphabet) + len(specials.tokens):
+        raise InputError(
+            f"A byte-level vocabulary needs at least {len(alphabet) + len(specials.tokens)} tokens, not {size}."
+        )
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=specials.tokens, initial_alphabet=sorted(alphabet), show_progress=False
+    )
+    engine.train_from_iterator(texts, trainer)
+    return engine
+
+
+def _train_unigram(texts: _Stream, size: int, specials: Specials, lowercase: bool) -> tokenizers.Tokenizer:
+    engine = tokenizers.Tokenizer(models.Unigram())
+    engine.normalizer = normalizers.NFKC()
+    # No piece crosses a line, a space or a punctuation mark; without the last, Chinese clauses become single pieces.
+    engine.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split("\n", "isolated"),
+            pre_tokenizers.Metaspace(prepend_scheme="first"),
+            pre_tokenizers.Split(Regex(r"[^\p{L}\p{M}\p{N}▁]"), "isolated"),
+        ]
+    )
+    engine.decoder = decoders.Metaspace(prepend_scheme="first")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size, special_tokens=specials.tokens, unk_token=specials.roles["unk"], show_progress=False
+    )
+    engine.train_from_iterator(texts, trainer)
+    # Scores are summed in parallel, in no fixed order; the digits that this leaves uncertain are cut off.
+    pieces = json.loads(engine.to_str())["model"]["vocab"]
+    first, rest = pieces[: len(specials.tokens)], pieces[len(specials.tokens) :]
+    rest = sorted(((token, round(score, 5)) for token, score in rest), key=lambda piece: (-piece[1], piece[0]))
+    unknown = specials.tokens.index(specials.roles["unk"])
+    engine.model = models.Unigram([*map(tuple, first), *rest], unk_id=unknown, byte_fallback=False)
+    return engine
+
+
+def _train_char(texts: _Stream, size: int, specials: Specials, lowercase: bool) -> tokenizers.Tokenizer:
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    # The most frequent stay, the rest are unknown; ids in the order of the alphabet, so that small changes of the
+    # corpus do not renumber everything.
+    kept = sorted(character for character, _ in counts.most_common(size - len(specials.tokens)))
+    vocabulary = {token: number for number, token in enumerate([*specials.tokens, *kept])}
+    engine = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=specials.roles["unk"]))
+    engine.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    engine.decoder = decoders.Fuse()
+    engine.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials.tokens])
+    return engine
+
+
+_TRAIN = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram, "char": _train_char}
+
+
+def _template(specials: Specials, engine: tokenizers.Tokenizer) -> processors.PostProcessor | None:
+    """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] for a pair, with B as segment 1 where the family has segments."""
+    if not specials.before and not specials.after:
+        return processors.ByteLevel(trim_offsets=False) if isinstance(engine.model, models.BPE) else None
+    names = {role: specials.roles[role] for role in {*specials.before, *specials.after, *specials.between}}
+    before, after, between = (
+        [names[role] for role in roles] for roles in (specials.before, specials.after, specials.between)
+    )
+    segment = int("cls" in specials.before)
+    second = ["$B", *after]
+    return processors.TemplateProcessing(
+        single=" ".join([*before, "$A", *after]),
+        pair=" ".join([*before, "$A", *between, *(f"{part}:{segment}" for part in second)]),
+        special_tokens=[(token, engine.token_to_id(token)) for token in sorted(set(names.values()))],
+    )
