@@ -1,0 +1,77 @@
+"""Which samples make up step `i`: a pure function of seed and step, so there is nothing to save and nothing to lose.
+
+Sample numbers run over the whole training, epoch after epoch; each epoch is a new keyed shuffle. Several sources are
+mixed in rounds: in each round every source has its share of places, in shuffled order, so that the mixture is exact
+round by round and any place can be entered directly. Processes take every n-th sample of the same global batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from weft.errors import RecipeError
+from weft.tokens.keyed_shuffle import KeyedShuffle
+
+ROUND = 1000  # places in a round: weights are exact to a tenth of a per cent
+
+
+@dataclass(frozen=True)
+class Order:
+    sizes: tuple[int, ...]  # samples of each source
+    weights: tuple[float, ...]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not self.sizes or min(self.sizes) < 1:
+            raise RecipeError("A source has no samples: it is shorter than one sequence.")
+        if len(self.weights) != len(self.sizes) or min(self.weights) <= 0:
+            raise RecipeError("Each source needs a weight above 0.")
+
+    def batch(self, step: int, size: int, *, process: int = 0, processes: int = 1) -> list[tuple[int, int]]:
+        """(source, sample) pairs of step `step` with a global batch of `size`; this process's part of them."""
+        return self[np.arange(step * size + process, (step + 1) * size, processes)]
+
+    def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> list[tuple[int, int]]:
+        """The (source, sample) at each place of the training."""
+        numbers = np.asarray(numbers, dtype=np.int64)
+        if len(self.sizes) == 1:
+            return self._from_source(0, numbers)
+        rounds = {round_: self._round(round_) for round_ in np.unique(numbers // ROUND).tolist()}
+        pairs: list[tuple[int, int]] = []
+        for round_, place in zip(*(part.tolist() for part in np.divmod(numbers, ROUND)), strict=True):
+            sources, ranks = rounds[round_]
+            number = round_ * self._shares[sources[place]] + ranks[place]
+            pairs += self._from_source(int(sources[place]), np.asarray([number]))
+        return pairs
+
+    def _round(self, round_: int) -> tuple[np.ndarray, np.ndarray]:
+        """Each place's source in this round, and how many places of that source came before it."""
+        pattern = np.repeat(np.arange(len(self.sizes)), self._shares)
+        sources = pattern[KeyedShuffle(ROUND, self.seed, round_)[np.arange(ROUND)]]
+        ranks = np.empty(ROUND, np.int64)
+        for source, share in enumerate(self._shares):
+            ranks[sources == source] = np.arange(share)
+        return sources, ranks
+
+    def _from_source(self, source: int, numbers: np.ndarray) -> list[tuple[int, int]]:
+        size = self.sizes[source]
+        epochs, places = np.divmod(numbers, size)
+        samples = np.empty_like(places)
+        for epoch in np.unique(epochs):
+            here = epochs == epoch
+            samples[here] = KeyedShuffle(size, self.seed + source, int(epoch))[places[here]]
+        return [(source, int(sample)) for sample in samples]
+
+    @cached_property
+    def _shares(self) -> list[int]:
+        """Places of each source in a round: whole numbers that add up, by largest remainder; at least one each."""
+        exact = np.asarray(self.weights) / sum(self.weights) * ROUND
+        shares = np.maximum(np.floor(exact).astype(int), 1)
+        while shares.sum() != ROUND:
+            step = 1 if shares.sum() < ROUND else -1
+            gap = (exact - shares) * step
+            gap[(shares == 1) & (step < 0)] = -np.inf
+            shares[int(np.argmax(gap))] += step
+        return shares.tolist()

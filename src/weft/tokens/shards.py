@@ -1,0 +1,217 @@
+"""Documents as token ids in files that are mapped into memory, not read.
+
+A folder of shards, each three files: `00000.tokens` (uint16 where the vocabulary fits, else uint32), `00000.ends`
+(where each document ends, int64, counted from the shard's beginning) and `00000.json` (counts, checksums). Every
+document is followed by the separator, so that the shards are one endless tape. With `sentences`, a fourth file holds
+where each sentence ends.
+
+A shard is a fixed run of documents, and its JSON is written last: a build that was killed goes on with the first shard
+that has none, and ends with the same bytes.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import FolderError, InputError
+from weft.folders import read_json, to_json, write_file
+from weft.tokenizer.tokenizer import Tokenizer
+
+SHARD_BYTES = 64_000_000  # of text
+BATCH_BYTES = 4_000_000  # of text handed to the tokenizer at once: enough for all its threads
+SETTINGS = "tokens.json"
+# A sentence ends with its mark and closing quotes, or with its line. Nothing is lost: the parts join to the whole.
+SENTENCE = re.compile(r".+?(?:[.!?。！？…]+[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class TokenShards:
+    """A built folder. `tape[a:b]` reads tokens anywhere on it."""
+
+    folder: Path
+    dtype: np.dtype
+    separator: int
+    lengths: tuple[int, ...]  # tokens per shard
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getitem__(self, span: slice) -> np.ndarray:
+        """The tokens from `span.start` to `span.stop`, over shard borders, as int64."""
+        start, stop, _ = span.indices(len(self))
+        parts = []
+        shard = int(np.searchsorted(self.starts, start, side="right")) - 1
+        while start < stop:
+            end = min(stop, int(self.starts[shard + 1]))
+            parts.append(self._maps[shard][start - self.starts[shard] : end - self.starts[shard]])
+            start, shard = end, shard + 1
+        return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+
+    @cached_property
+    def documents(self) -> np.ndarray:
+        """Where each document ends on the tape, separator included."""
+        return self._ends("ends")
+
+    @cached_property
+    def sentences(self) -> np.ndarray:
+        """Where each sentence ends on the tape; the last of a document ends with it."""
+        if not (self.folder / "00000.sentences").is_file():
+            raise FolderError(f"{self.folder} was built without sentences.")
+        return self._ends("sentences")
+
+    @cached_property
+    def _maps(self) -> list[np.ndarray]:
+        files = [self.folder / f"{shard:05}.tokens" for shard in range(len(self.lengths))]
+        return [np.memmap(file, self.dtype, "r") if file.stat().st_size else np.zeros(0, self.dtype) for file in files]
+
+    def _ends(self, kind: str) -> np.ndarray:
+        parts = [np.fromfile(self.folder / f"{shard:05}.{kind}", np.int64) for shard in range(len(self.lengths))]
+        return np.concatenate([part + start for part, start in zip(parts, self.starts[:-1], strict=True)])
+
+
+def build_shards(
+    texts: Iterable[str],
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    separator: int,
+    sentences: bool = False,
+    shard_bytes: int = SHARD_BYTES,
+) -> TokenShards:
+    """`texts` must be the same documents in the same order each time; finished shards are kept."""
+    dtype = np.dtype(np.uint16 if tokenizer.vocabulary <= 2**16 else np.uint32)
+    settings = {
+        "dtype": dtype.name,
+        "separator": separator,
+        "sentences": sentences,
+        "shard_bytes": shard_bytes,
+        "tokenizer": hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest(),
+    }
+    _start(folder, settings)
+    documents, count = iter(texts), 0
+    while group := list(_take(documents, shard_bytes)):
+        if not _is_done(folder, count, group):
+            _write_shard(folder, count, group, tokenizer, dtype, separator, sentences)
+        count += 1
+    if count == 0:
+        raise InputError("There is no text to make tokens of.")
+    write_file(folder / SETTINGS, to_json({**settings, "shards": count}))
+    return open_shards(folder)
+
+
+def open_shards(folder: Path) -> TokenShards:
+    settings = read_json(folder / SETTINGS)
+    if "shards" not in settings:
+        raise FolderError(f"{folder} is not finished; build it again, and it goes on where it stopped.")
+    shards = [read_json(folder / f"{shard:05}.json") for shard in range(settings["shards"])]
+    return TokenShards(
+        folder, np.dtype(settings["dtype"]), settings["separator"], tuple(shard["tokens"] for shard in shards)
+    )
+
+
+def check_shards(folder: Path) -> None:
+    """Compare every file with its checksum."""
+    for shard in range(read_json(folder / SETTINGS)["shards"]):
+        for name, checksum in read_json(folder / f"{shard:05}.json")["sha256"].items():
+            if hashlib.sha256((folder / name).read_bytes()).hexdigest() != checksum:
+                raise FolderError(f"{folder / name} is damaged: its checksum is not the one it was written with.")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Parts that join to the text."""
+    return SENTENCE.findall(text)
+
+
+def _start(folder: Path, settings: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / SETTINGS).is_file():
+        earlier = read_json(folder / SETTINGS)
+        if {key: earlier.get(key) for key in settings} != settings:
+            raise FolderError(f"{folder} holds tokens made with other settings. Choose another folder or delete it.")
+    else:
+        write_file(folder / SETTINGS, to_json(settings))
+
+
+def _take(documents: Iterator[str], most_bytes: int) -> Iterator[str]:
+    """The next documents, until they are a shard's worth."""
+    size = 0
+    while size < most_bytes:
+        for text in islice(documents, 1):
+            size += len(text.encode())
+            yield text
+            break
+        else:
+            return
+
+
+def _fingerprint(group: list[str]) -> str:
+    digest = hashlib.sha256()
+    for text in group:
+        digest.update(text.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
+
+
+def _is_done(folder: Path, shard: int, group: list[str]) -> bool:
+    """Whether this shard was finished before, out of these very documents."""
+    file = folder / f"{shard:05}.json"
+    return file.is_file() and json.loads(file.read_bytes()).get("text") == _fingerprint(group)
+
+
+def _write_shard(
+    folder: Path, shard: int, group: list[str], tokenizer: Tokenizer, dtype: np.dtype, separator: int, sentences: bool
+) -> None:
+    parts: list[np.ndarray] = []
+    ends, breaks, total = [], [], 0
+    for rows in _encode(group, tokenizer, sentences):
+        for row in rows:
+            total += len(row)
+            breaks.append(total)
+        total += 1
+        breaks[-1] += 1
+        ends.append(total)
+        parts += [np.asarray(row, dtype) for row in rows]
+        parts.append(np.asarray([separator], dtype))
+    files = {f"{shard:05}.tokens": np.concatenate(parts), f"{shard:05}.ends": np.asarray(ends, np.int64)}
+    if sentences:
+        files[f"{shard:05}.sentences"] = np.asarray(breaks, np.int64)
+    sums = {}
+    for name, array in files.items():
+        data = array.tobytes()
+        write_file(folder / name, data)
+        sums[name] = hashlib.sha256(data).hexdigest()
+    facts = {"documents": len(group), "tokens": total, "text": _fingerprint(group), "sha256": sums}
+    write_file(folder / f"{shard:05}.json", to_json(facts))
+
+
+def _encode(group: list[str], tokenizer: Tokenizer, sentences: bool) -> Iterator[list[list[int]]]:
+    """Each document as the token ids of its sentences, or of itself; many at a time, in all the tokenizer's threads."""
+    documents = [split_sentences(text) if sentences else [text] for text in group]
+    batch: list[list[str]] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += sum(map(len, document))
+        if size >= BATCH_BYTES:
+            yield from _encode_batch(batch, tokenizer)
+            batch, size = [], 0
+    yield from _encode_batch(batch, tokenizer)
+
+
+def _encode_batch(batch: list[list[str]], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
+    parts = [part for document in batch for part in document]
+    rows = iter(tokenizer.engine.encode_batch_fast(parts, add_special_tokens=False))
+    for document in batch:
+        yield [encoding.ids for encoding in islice(rows, len(document))]
