@@ -1,0 +1,122 @@
+"""Masked language modelling (Devlin et al. 2019, section 3.1): hide some tokens, ask for them back.
+
+Which tokens: single ones, whole words, or spans (Joshi et al. 2020); special tokens never. Or the cover schedule: k
+disjoint masks of a sequence, used in k successive epochs, that together hide every token exactly once.
+What stands there: 80 % the mask token, 10 % a random token, 10 % the token itself, so that the model cannot trust any.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+SPAN_CHANCE, LONGEST_SPAN = 0.2, 10  # SpanBERT: lengths from a geometric distribution, cut at ten
+
+
+@dataclass(frozen=True)
+class MaskSpec:
+    share: float = 0.15
+    unit: Literal["token", "word", "span", "cover"] = "token"
+    hidden: float = 0.8  # of the chosen: the mask token
+    random: float = 0.1  # a random token; the rest stay
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What masking must know of a tokenizer."""
+
+    size: int
+    mask: int
+    special: frozenset[int]
+    continues: np.ndarray | None = None  # (size,) true for pieces that go on inside a word
+
+
+def mask_tokens(
+    ids: np.ndarray, spec: MaskSpec, vocabulary: Vocabulary, rng: np.random.Generator, *, epoch: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """-> (what the model reads, the places it is asked about in rising order).
+
+    With the cover schedule, `rng` must be seeded alike for `1 / share` successive epochs (see `cover_round`).
+    """
+    free = np.flatnonzero(~np.isin(ids, list(vocabulary.special)))
+    places = np.sort(_choose(ids, free, spec, vocabulary, rng, epoch))
+    return _replace(ids, places, spec, vocabulary, rng), places
+
+
+def cover_round(spec: MaskSpec, epoch: int) -> int:
+    """Epochs that share a partition: seed the generator with this, not with the epoch."""
+    return epoch // _parts(spec)
+
+
+def _parts(spec: MaskSpec) -> int:
+    return max(1, round(1 / spec.share))
+
+
+def _choose(
+    ids: np.ndarray, free: np.ndarray, spec: MaskSpec, vocabulary: Vocabulary, rng: np.random.Generator, epoch: int
+) -> np.ndarray:
+    if len(free) == 0:
+        return free
+    if spec.unit == "cover":
+        return np.array_split(rng.permutation(free), _parts(spec))[epoch % _parts(spec)]
+    wanted = _round_fairly(len(free) * spec.share, rng)
+    match spec.unit:
+        case "token":
+            return rng.permutation(free)[:wanted]
+        case "word":
+            return _take_groups(_words(ids, free, vocabulary), wanted, rng)
+        case "span":
+            return _take_spans(_words(ids, free, vocabulary), wanted, rng)
+    raise AssertionError(spec.unit)
+
+
+def _round_fairly(number: float, rng: np.random.Generator) -> int:
+    """Up or down by chance, so that the mean is exact also for short sequences; one at the least."""
+    return max(1, int(number + rng.random()))
+
+
+def _words(ids: np.ndarray, free: np.ndarray, vocabulary: Vocabulary) -> list[np.ndarray]:
+    """The maskable places, grouped into words: a piece that continues joins its left neighbour."""
+    if vocabulary.continues is None:
+        return np.split(free, len(free))
+    starts = ~vocabulary.continues[ids[free]]
+    starts |= np.diff(free, prepend=-2) != 1  # a special token between them ends a word
+    return np.split(free, np.flatnonzero(starts)[1:])
+
+
+def _take_groups(groups: list[np.ndarray], wanted: int, rng: np.random.Generator) -> np.ndarray:
+    """Whole groups in random order, as long as they fit; the first always."""
+    taken: list[np.ndarray] = []
+    for index in rng.permutation(len(groups)):
+        room = wanted - sum(map(len, taken))
+        if room <= 0:
+            break
+        if not taken or len(groups[index]) <= room:
+            taken.append(groups[index])
+    return np.concatenate(taken)
+
+
+def _take_spans(words: list[np.ndarray], wanted: int, rng: np.random.Generator) -> np.ndarray:
+    """Runs of words, their number drawn from a geometric distribution, until enough tokens are covered."""
+    chosen: set[int] = set()
+    for _ in range(10 * len(words)):
+        if len(chosen) >= wanted:
+            break
+        length = min(int(rng.geometric(SPAN_CHANCE)), LONGEST_SPAN)
+        start = int(rng.integers(len(words)))
+        for word in words[start : start + length]:
+            if chosen and len(chosen) + len(set(word.tolist()) - chosen) > wanted:
+                break
+            chosen |= set(word.tolist())
+    return np.fromiter(chosen, np.int64)
+
+
+def _replace(
+    ids: np.ndarray, places: np.ndarray, spec: MaskSpec, vocabulary: Vocabulary, rng: np.random.Generator
+) -> np.ndarray:
+    ids = ids.copy()
+    dice = rng.random(len(places))
+    ids[places[dice < spec.hidden]] = vocabulary.mask
+    swapped = places[(dice >= spec.hidden) & (dice < spec.hidden + spec.random)]
+    ids[swapped] = rng.integers(vocabulary.size, size=len(swapped))
+    return ids
