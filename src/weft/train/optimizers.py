@@ -1,0 +1,116 @@
+"""AdamW (Loshchilov & Hutter 2019), fused, for everything; or Muon (Jordan et al. 2024) for the matrices inside the
+blocks and AdamW for the rest.
+
+Weight decay goes to matrices only, never to norms and biases. Muon replaces a matrix's momentum by the nearest
+orthogonal matrix, found by five Newton–Schulz iterations. `torch.optim.Muon` iterates in bfloat16, which is 8 ×
+slower than fp32 on CPUs without it; here the iteration runs in the gradient's own precision except where bfloat16 is
+fast (CUDA). Joined matrices (query, key and value; gate and up) are orthogonalised part by part: they are several
+maps stored as one.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
+
+from weft.model.attention import Attention, CrossAttention
+from weft.model.feedforward import FeedForward
+from weft.model.network import Network
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's quintic: steep at 0, so that five rounds are enough
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    kind: Literal["adamw", "muon"] = "adamw"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.95)
+    epsilon: float = 1e-8
+    matrix_rate: float = 0.02  # Muon's own, for matrices
+    momentum: float = 0.95
+
+
+def make_optimizers(network: Network, spec: OptimizerSpec) -> list[Optimizer]:
+    """One optimizer, or two. Each group remembers its peak rate as `peak`, which the schedule multiplies."""
+    matrices = _matrices(network) if spec.kind == "muon" else {}
+    rest = [(name, p) for name, p in network.named_parameters() if p.requires_grad and name not in matrices]
+    groups = [
+        {"params": [p for _, p in rest if p.dim() >= 2], "weight_decay": spec.weight_decay},
+        {"params": [p for _, p in rest if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    groups = [{**group, "peak": spec.learning_rate} for group in groups if group["params"]]
+    adamw = AdamW(groups, lr=spec.learning_rate, betas=spec.betas, eps=spec.epsilon, fused=True)
+    if not matrices:
+        return [adamw]
+    decay = spec.weight_decay
+    parts = [
+        {"params": [network.get_parameter(name)], "rows": rows, "peak": spec.matrix_rate, "weight_decay": decay}
+        for name, rows in matrices.items()
+    ]
+    return [Muon(parts, learning_rate=spec.matrix_rate, momentum=spec.momentum), adamw]
+
+
+def set_rate(optimizers: Iterable[Optimizer], share: float) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * share
+
+
+def _matrices(network: Network) -> dict[str, tuple[int, ...]]:
+    """The weight matrices inside the blocks, each with the rows of the maps that it joins."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, module in network.named_modules():
+        match module:
+            case Attention():
+                spec = module.spec
+                key = spec.key_value_heads * spec.head_width
+                found[f"{name}.qkv.weight"] = (spec.heads * spec.head_width, key, key)
+                found[f"{name}.out.weight"] = (module.out.out_features,)
+            case CrossAttention():
+                found[f"{name}.query.weight"] = (module.query.out_features,)
+                found[f"{name}.key_value.weight"] = (module.key_value.out_features // 2,) * 2
+                found[f"{name}.out.weight"] = (module.out.out_features,)
+            case FeedForward():
+                count = 2 if module.spec.gated else 1
+                found[f"{name}.up.weight"] = (module.spec.inner,) * count
+                found[f"{name}.down.weight"] = (module.down.out_features,)
+    return found
+
+
+class Muon(Optimizer):
+    """momentum ← μ · momentum + gradient;   weight ← weight − rate · orthogonal(gradient + μ · momentum)."""
+
+    def __init__(self, groups: Iterable[dict[str, Any]], *, learning_rate: float, momentum: float) -> None:
+        super().__init__(groups, {"lr": learning_rate, "momentum": momentum, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            (weight,) = group["params"]
+            if weight.grad is None:
+                continue
+            state = self.state[weight]
+            if not state:
+                state["momentum"] = torch.zeros_like(weight)
+            momentum = state["momentum"].mul_(group["momentum"]).add_(weight.grad)
+            direction = weight.grad.add(momentum, alpha=group["momentum"])  # Nesterov's look ahead
+            weight.mul_(1 - group["lr"] * group["weight_decay"])
+            update = torch.cat([orthogonal(part) for part in direction.split(group["rows"])])
+            weight.add_(update.to(weight.dtype), alpha=-group["lr"])
+
+
+def orthogonal(matrix: Tensor, rounds: int = 5) -> Tensor:
+    """About U Vᵀ of the matrix U S Vᵀ, scaled so that an update changes outputs alike whatever the shape."""
+    a, b, c = NEWTON_SCHULZ
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    x = x.bfloat16() if x.is_cuda else x
+    x = x / (x.norm() + 1e-7)
+    for _ in range(rounds):
+        square = x @ x.T
+        x = a * x + (b * square + c * square @ square) @ x
+    return (x.T if tall else x) * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5

@@ -1,0 +1,33 @@
+"""The learning rate as a function of the step: nothing to remember, so nothing to save.
+
+All warm up linearly (Vaswani et al. 2017, section 5.3). Then
+    cosine   half a cosine wave down to `floor` (Loshchilov & Hutter 2017)
+    linear   a straight line down to `floor` (BERT)
+    wsd      stable, then a straight line down over the last `decay` of the run (Hu et al. 2024)
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Schedule:
+    steps: int
+    kind: Literal["cosine", "linear", "wsd"] = "cosine"
+    warmup: int = 0  # steps
+    decay: float = 0.5  # of the run; wsd only
+    floor: float = 0.0  # share of the peak at the end
+
+    def __call__(self, step: int) -> float:
+        """Share of the peak at `step`, counted from 0; 1 is the peak."""
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        begin = self.warmup
+        if self.kind == "wsd":
+            begin = max(self.warmup, self.steps - round(self.steps * self.decay))
+        if step < begin:
+            return 1.0
+        done = min((step - begin) / max(self.steps - begin, 1), 1.0)
+        left = (1 + math.cos(math.pi * done)) / 2 if self.kind == "cosine" else 1 - done
+        return self.floor + (1 - self.floor) * left

@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+import weft
+from weft.train.optimizers import OptimizerSpec, make_optimizers, orthogonal, set_rate
+
+SHAPE = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2}
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "t5", "transformer", "modernbert", "lstm"])
+def test_every_parameter_is_in_exactly_one_group(kind, family):
+    shape = SHAPE if family != "lstm" else {"vocabulary": 50, "layers": 2, "width": 16}
+    network = weft.create(family, **shape).network
+    optimizers = make_optimizers(network, OptimizerSpec(kind))
+    grouped = [p for o in optimizers for group in o.param_groups for p in group["params"]]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == {p for p in network.parameters() if p.requires_grad}
+
+
+def test_norms_and_biases_do_not_decay():
+    network = weft.create("bert", **SHAPE).network
+    names = {p: name for name, p in network.named_parameters()}
+    for group in make_optimizers(network, OptimizerSpec())[0].param_groups:
+        for parameter in group["params"]:
+            is_vector = "norm" in names[parameter] or names[parameter].endswith("bias")
+            assert (group["weight_decay"] == 0) == is_vector, names[parameter]
+
+
+def test_muon_takes_the_matrices_in_the_blocks_and_nothing_else():
+    network = weft.create("llama", **SHAPE, key_value_heads=1).network
+    muon, _ = make_optimizers(network, OptimizerSpec("muon"))
+    names = {p: name for name, p in network.named_parameters()}
+    taken = {names[group["params"][0]]: group["rows"] for group in muon.param_groups}
+    assert taken["decoder.blocks.0.attention.qkv.weight"] == (16, 8, 8)
+    assert all(".blocks." in name and "norm" not in name for name in taken)
+    assert len(taken) == 8
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (8, 40), (64, 16)])
+def test_an_orthogonal_update_has_singular_values_near_one(shape):
+    torch.manual_seed(0)
+    update = orthogonal(torch.randn(shape)) / max(1.0, shape[0] / shape[1]) ** 0.5
+    values = torch.linalg.svdvals(update)
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+    assert update.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_both_learn(kind):
+    torch.manual_seed(0)
+    network = weft.create("gpt2", **SHAPE, dropout=0.0, seed=1).network
+    from weft.model.loss import vocabulary_loss
+    from weft.model.packed import pack
+
+    optimizers = make_optimizers(network, OptimizerSpec(kind, learning_rate=3e-3))
+    batch = pack([[1, 2, 3, 4, 5, 6, 7, 8]])
+    head, losses = network.heads["causal"], []
+    for _ in range(80):
+        loss = vocabulary_loss(head, head.prepare(network(batch), batch)[:-1], batch.tokens[1:], scale=1 / 7)
+        loss.backward()
+        set_rate(optimizers, 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_the_schedule_multiplies_each_groups_own_peak():
+    network = weft.create("gpt2", **SHAPE).network
+    optimizers = make_optimizers(network, OptimizerSpec("muon", learning_rate=0.01, matrix_rate=0.04))
+    set_rate(optimizers, 0.5)
+    assert {group["lr"] for o in optimizers for group in o.param_groups} == {0.005, 0.02}
