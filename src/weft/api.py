@@ -137,7 +137,7 @@ class Model:
             if kind == "seq2seq":
                 raise InputError("An encoder–decoder needs targets as well: model.logits(sources, targets).")
             targets = [[self._decoder_start(), *sequence[:-1]] for sequence in sequences]
-        head = self.network.heads[kind]
+        head = self.network.head(kind)
         return self._run(sequences, targets, segments, head, one_row=head.spec.pool != "every")
 
     def hidden(
@@ -180,7 +180,7 @@ class Model:
         batch = pack([ids])
         with torch.inference_mode():
             hidden = self.network(batch)
-            scores = self.network.heads["masked"](hidden, batch, torch.tensor(places)).softmax(-1)
+            scores = self.network.head("masked")(hidden, batch, torch.tensor(places)).softmax(-1)
             best = scores.topk(min(top, scores.shape[-1]))
         filled = [
             [self._filled(ids, place, token, probability) for probability, token in zip(*row, strict=True)]

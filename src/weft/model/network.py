@@ -82,6 +82,11 @@ class Network(nn.Module):
         x = self.embed(batch)
         return self.decoder(x, batch) if self.recurrent is None else self.recurrent(x, batch)
 
+    def head(self, kind: str) -> Head:
+        head = self.heads[kind]
+        assert isinstance(head, Head)
+        return head
+
     def encode(self, source: Packed) -> Tensor:
         return self.encoder(self.embed(source), source)
 

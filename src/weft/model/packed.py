@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+Ids = Sequence[int] | np.ndarray
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -54,7 +56,7 @@ class Packed:
         return rows.split(self.lengths)
 
 
-def pack(sequences: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None) -> Packed:
+def pack(sequences: Sequence[Ids], segments: Sequence[Ids] | None = None) -> Packed:
     """Lay the sequences end to end, in the order given. `segments` (BERT's A = 0, B = 1) has the same lengths."""
     lengths = tuple(len(sequence) for sequence in sequences)
     starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -71,7 +73,7 @@ def pack(sequences: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] |
     )
 
 
-def order_by_length(sequences: Sequence[Sequence[int]]) -> list[int]:
+def order_by_length(sequences: Sequence[Ids]) -> list[int]:
     """An order that puts equal lengths next to each other, longest first: fewer, larger attention calls."""
     return sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
 
@@ -87,7 +89,7 @@ def group_by_tokens(lengths: Sequence[int], most_tokens: int) -> list[range]:
     return [range(a, b) for a, b in pairwise([*cuts, len(lengths)]) if b > a]
 
 
-def _concatenate(sequences: Sequence[Sequence[int]]) -> np.ndarray:
+def _concatenate(sequences: Sequence[Ids]) -> np.ndarray:
     if len(sequences) == 0:
         return np.zeros(0, np.int64)
     return np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])

@@ -1,8 +1,13 @@
 """What pre-training learns: how a stretch of tokens becomes a question and its answer.
 
-masking          masked language modelling: which tokens, and what stands in their place
-spans            span corruption: cut spans out, ask for them behind sentinels
+objective        the protocol: samples -> batch -> loss and scores
+causal           guess the next token
+masking          which tokens are hidden, and what stands in their place
+masked           masked language modelling on stretches of text
 sentence_pairs   two segments of a document, or of two, or swapped
+masked_pairs     masked language modelling and a question about the pair, jointly
+spans            cut spans out, ask for them behind sentinels
+corrupted        span corruption on stretches of text
 
-Everything random comes from a generator that the caller seeds with the sample's number.
+Everything random is a function of (seed, epoch, sample).
 """

@@ -21,6 +21,9 @@ class MaskSpec:
     random: float = 0.1  # a random token; the rest stay
 
 
+PLAIN = MaskSpec()
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """What masking must know of a tokenizer."""

@@ -8,6 +8,7 @@ round by round and any place can be entered directly. Processes take every n-th 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,12 @@ from weft.errors import RecipeError
 from weft.tokens.keyed_shuffle import KeyedShuffle
 
 ROUND = 1000  # places in a round: weights are exact to a tenth of a per cent
+
+
+class Place(NamedTuple):
+    source: int
+    epoch: int  # of that source
+    sample: int
 
 
 @dataclass(frozen=True)
@@ -29,22 +36,22 @@ class Order:
         if len(self.weights) != len(self.sizes) or min(self.weights) <= 0:
             raise RecipeError("Each source needs a weight above 0.")
 
-    def batch(self, step: int, size: int, *, process: int = 0, processes: int = 1) -> list[tuple[int, int]]:
-        """(source, sample) pairs of step `step` with a global batch of `size`; this process's part of them."""
+    def batch(self, step: int, size: int, *, process: int = 0, processes: int = 1) -> list[Place]:
+        """The samples of step `step` with a global batch of `size`; this process's part of them."""
         return self[np.arange(step * size + process, (step + 1) * size, processes)]
 
-    def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> list[tuple[int, int]]:
-        """The (source, sample) at each place of the training."""
+    def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> list[Place]:
+        """What is seen as the n-th sample of the whole training, for each n."""
         numbers = np.asarray(numbers, dtype=np.int64)
         if len(self.sizes) == 1:
             return self._from_source(0, numbers)
         rounds = {round_: self._round(round_) for round_ in np.unique(numbers // ROUND).tolist()}
-        pairs: list[tuple[int, int]] = []
+        places: list[Place] = []
         for round_, place in zip(*(part.tolist() for part in np.divmod(numbers, ROUND)), strict=True):
             sources, ranks = rounds[round_]
             number = round_ * self._shares[sources[place]] + ranks[place]
-            pairs += self._from_source(int(sources[place]), np.asarray([number]))
-        return pairs
+            places += self._from_source(int(sources[place]), np.asarray([number]))
+        return places
 
     def _round(self, round_: int) -> tuple[np.ndarray, np.ndarray]:
         """Each place's source in this round, and how many places of that source came before it."""
@@ -55,14 +62,14 @@ class Order:
             ranks[sources == source] = np.arange(share)
         return sources, ranks
 
-    def _from_source(self, source: int, numbers: np.ndarray) -> list[tuple[int, int]]:
+    def _from_source(self, source: int, numbers: np.ndarray) -> list[Place]:
         size = self.sizes[source]
         epochs, places = np.divmod(numbers, size)
         samples = np.empty_like(places)
         for epoch in np.unique(epochs):
             here = epochs == epoch
             samples[here] = KeyedShuffle(size, self.seed + source, int(epoch))[places[here]]
-        return [(source, int(sample)) for sample in samples]
+        return [Place(source, int(epoch), int(sample)) for epoch, sample in zip(epochs, samples, strict=True)]
 
     @cached_property
     def _shares(self) -> list[int]:

@@ -1,0 +1,61 @@
+"""Masked language modelling on stretches of the tape: [CLS] … [SEP], some tokens hidden."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from weft.model.packed import pack
+from weft.objectives.masking import PLAIN, MaskSpec, Vocabulary, cover_round, mask_tokens
+from weft.objectives.objective import Batch, sample_generator
+from weft.tokens.shards import TokenShards
+
+
+@dataclass(frozen=True)
+class Masked:
+    shards: TokenShards
+    length: int  # with the frame
+    vocabulary: Vocabulary
+    frame: tuple[int, int]  # [CLS], [SEP]
+    spec: MaskSpec = PLAIN
+    head: ClassVar[str] = "masked"
+
+    def __len__(self) -> int:
+        return len(self.shards) // (self.length - 2)
+
+    def batch(self, samples: list[int], epochs: list[int], seed: int) -> Batch:
+        room = self.length - 2
+        texts = [self._framed(self.shards[sample * room : (sample + 1) * room]) for sample in samples]
+        return masked_batch(texts, samples, epochs, seed, self.spec, self.vocabulary)
+
+    def _framed(self, ids: np.ndarray) -> np.ndarray:
+        return np.concatenate([self.frame[:1], ids, self.frame[1:]])
+
+
+def masked_batch(
+    texts: list[np.ndarray],
+    samples: list[int],
+    epochs: list[int],
+    seed: int,
+    spec: MaskSpec,
+    vocabulary: Vocabulary,
+    segments: list[np.ndarray] | None = None,
+) -> Batch:
+    """Hide tokens of each text by its own chance; ask for them."""
+    inputs, rows, targets, start = [], [], [], 0
+    for text, sample, epoch in zip(texts, samples, epochs, strict=True):
+        turn = cover_round(spec, epoch) if spec.unit == "cover" else epoch
+        rng = sample_generator(seed, turn, sample)
+        read, places = mask_tokens(text, spec, vocabulary, rng, epoch=epoch)
+        inputs.append(read)
+        rows.append(places + start)
+        targets.append(text[places])
+        start += len(text)
+    count = sum(map(len, rows))
+    return Batch(
+        pack(inputs, segments),
+        torch.from_numpy(np.concatenate(targets)),
+        rows=torch.from_numpy(np.concatenate(rows)),
+        counts={"masked": count},
+    )

@@ -1,0 +1,39 @@
+"""Masked language modelling and a question about two segments, jointly: [CLS] A [SEP] B [SEP] (Devlin et al. 2019)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from weft.objectives.masked import masked_batch
+from weft.objectives.masking import PLAIN, MaskSpec, Vocabulary
+from weft.objectives.objective import Batch, sample_generator
+from weft.objectives.sentence_pairs import SentencePairs
+
+
+@dataclass(frozen=True)
+class MaskedPairs:
+    pairs: SentencePairs
+    length: int  # with [CLS] and two [SEP]
+    vocabulary: Vocabulary
+    frame: tuple[int, int]
+    spec: MaskSpec = PLAIN
+    head: ClassVar[str] = "masked+next-sentence"
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def batch(self, samples: list[int], epochs: list[int], seed: int) -> Batch:
+        begin, end = np.asarray(self.frame[:1]), np.asarray(self.frame[1:])
+        texts, segments, labels = [], [], []
+        for sample, epoch in zip(samples, epochs, strict=True):
+            # A stream of its own: the pair must not change when the masking draws more or fewer numbers.
+            pair = self.pairs.pair(sample, self.length - 3, sample_generator(seed + 1, epoch, sample))
+            first, second = np.concatenate([begin, pair.first, end]), np.concatenate([pair.second, end])
+            texts.append(np.concatenate([first, second]))
+            segments.append(np.repeat([0, 1], [len(first), len(second)]))
+            labels.append(pair.label)
+        batch = masked_batch(texts, samples, epochs, seed, self.spec, self.vocabulary, segments)
+        counts = {**batch.counts, "next-sentence": len(labels)}
+        return replace(batch, labels=torch.tensor(labels), counts=counts)
