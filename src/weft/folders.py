@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 from weft.errors import FolderError, WeftError
 
 MANIFEST = "weft.json"
+STALE_SECONDS = 3600.0  # nobody is still writing what nobody touched for an hour
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 
 
@@ -57,12 +59,15 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
         raise FolderError(f"{path} holds other things (it has no {mark}). Choose a new or empty folder.")
     with _disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        for stale in path.parent.glob(f".{path.name}.new-*"):  # of a save that was killed
+            if time.time() - stale.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(stale, ignore_errors=True)
         new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new-"))
         try:
             yield new
             if path.is_dir():
                 _carry_over(path, new, ours)
-            new.chmod(0o777 & ~_umask())
+            new.chmod(path.stat().st_mode if path.is_dir() else 0o777 & ~_umask())
             _sync_tree(new)
             _swap(new, path)
         finally:
@@ -82,7 +87,9 @@ def manifest(folder: Path, **facts: Any) -> dict[str, Any]:
 
 def changed_files(folder: Path) -> list[str]:
     """Files that are no longer what the folder's manifest says (missing, or other bytes)."""
-    files = read_json(folder / MANIFEST).get("files", {})
+    files = read_json(folder / MANIFEST).get("files")
+    if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
+        raise FolderError(f"{folder / MANIFEST} has no list of files.")
     return [
         name
         for name, entry in files.items()
@@ -116,7 +123,7 @@ def _carry_over(old: Path, new: Path, ours: tuple[str, ...]) -> None:
     for item in old.iterdir():
         if (new / item.name).exists() or any(item.match(pattern) for pattern in ours):
             continue
-        if item.is_dir():
+        if item.is_dir() and not item.is_symlink():
             shutil.copytree(item, new / item.name, symlinks=True)
         else:
             shutil.copy2(item, new / item.name, follow_symlinks=False)
@@ -131,7 +138,11 @@ def _swap(new: Path, path: Path) -> None:
         # under the name beside it.
         aside = path.with_name(f".{path.name}.old-{os.getpid()}")
         path.rename(aside)
-        new.rename(path)
+        try:
+            new.rename(path)
+        except OSError:
+            aside.rename(path)
+            raise
         aside.rename(new)
 
 
@@ -149,21 +160,17 @@ def _disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise WeftError(
                 f"No space left on the disk while writing {path}; what was there before is whole."
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise FolderError(f"{path} cannot be written: {error.strerror}.") from error
-        if error.errno in (errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG):
-            raise FolderError(f"{path} cannot be made: {error.strerror}.") from error
-        raise
+        raise FolderError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def _sync_tree(folder: Path) -> None:
-    for file in folder.rglob("*"):
-        if file.is_file() and not file.is_symlink():
-            _sync(file)
+    for item in folder.rglob("*"):
+        if not item.is_symlink() and (item.is_file() or item.is_dir()):
+            _sync(item)
     _sync(folder)
 
 

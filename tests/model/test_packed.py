@@ -102,7 +102,7 @@ def test_positions_starts_and_runs_describe_the_batch():
     batch = pack([[7, 8], [9, 9], [5], [6, 6, 6]], [[0, 1], [0, 0], [0], [1, 1, 1]])
     assert batch.positions.tolist() == [0, 1, 0, 1, 0, 0, 1, 2]
     assert batch.starts.tolist() == [0, 2, 4, 5, 8]
-    assert batch.runs == [(2, 2), (1, 1), (1, 3)]
+    assert batch.runs == ((2, 2), (1, 1), (1, 3))
     assert batch.first.tolist() == [0, 2, 4, 5]
     assert batch.last.tolist() == [1, 3, 4, 7]
     assert batch.segments.tolist() == [0, 1, 0, 0, 0, 1, 1, 1]

@@ -3,7 +3,9 @@
 Pickled weights (`pytorch_model.bin`, `.pt`, `.ckpt`) can run code when they are opened, so they never are.
 """
 
+import errno
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,13 +55,15 @@ class TensorFiles:
         with safe_open(self._file_of[name], framework="pt") as tensors:
             return tensors.get_tensor(name)
 
-    def is_float(self, name: str) -> bool:
-        return self._kinds[name] in FLOATS
-
 
 def write_tensors(tensors: Mapping[str, Tensor], file: Path) -> None:
-    # transformers checks for this entry before it opens a file.
-    save_file(dict(tensors), file, metadata={"format": "pt"})
+    try:
+        # transformers checks for this entry before it opens a file.
+        save_file(dict(tensors), file, metadata={"format": "pt"})
+    except SafetensorError as error:
+        # A full disk comes as a text of the Rust side; the number in it is the system's own.
+        found = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(found[1]) if found else errno.EIO, _reason(error)) from error
 
 
 def _weight_files(folder: Path, expected: dict[str, str] | None) -> list[Path]:

@@ -103,7 +103,7 @@ def attend(
 ) -> Tensor:
     """Each query sequence over its own key sequence; flat in, flat out (T, H, D)."""
     scale = q_THD.shape[-1] ** -0.5 if scaled else 1.0
-    if q_THD.is_cuda and q_THD.dtype in (torch.float16, torch.bfloat16) and view.bias is None and not dropout:
+    if _has_varlen(q_THD, view) and not dropout:
         return _attend_varlen(q_THD, k_THD, v_THD, queries, keys, view, scale)
     runs = _shared_runs(queries, keys)
     if len(runs) == 1:
@@ -174,9 +174,10 @@ def _is_plain(length: int, view: View) -> bool:
 
 def _mask(length: int, view: View, device: torch.device) -> Tensor:
     """(H, L, L) to add to the scores, or (L, L) of what may be seen."""
-    if view.bias is not None:
-        return view.bias[length]
-    return visible(length, view.window, causal=view.causal, device=device)
+    seen = visible(length, view.window, causal=view.causal, device=device)
+    if view.bias is None:
+        return seen
+    return view.bias[length] if view.window is None else view.bias[length].masked_fill(~seen, -torch.inf)
 
 
 def visible(length: int, window: int | None, *, causal: bool, device: torch.device | None = None) -> Tensor:
@@ -185,6 +186,13 @@ def visible(length: int, window: int | None, *, causal: bool, device: torch.devi
     place = torch.arange(length, device=device)
     behind = place[:, None] - place[None, :]
     return (behind <= reach) & (behind >= (0 if causal else -reach))
+
+
+def _has_varlen(q_THD: Tensor, view: View) -> bool:
+    """Whether the variable-length kernel takes this: CUDA, half precision, its head widths, and a torch that has it."""
+    if not q_THD.is_cuda or q_THD.dtype not in (torch.float16, torch.bfloat16) or view.bias is not None:
+        return False
+    return q_THD.shape[-1] % 8 == 0 and q_THD.shape[-1] <= 256 and torch.__version__ >= "2.12"
 
 
 def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packed, view: View, scale: float) -> Tensor:

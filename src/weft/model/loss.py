@@ -23,44 +23,63 @@ def vocabulary_loss(
     head: Head, prepared_NW: Tensor, targets_N: Tensor, *, scale: float = 1.0, smoothing: float = 0.0
 ) -> Tensor:
     """`scale` × the summed loss of the rows that `head.prepare` gave. Take 1 / (scored tokens) for the mean."""
-    return _VocabularyLoss.apply(prepared_NW, head.out.weight, head.out.bias, targets_N, scale, smoothing)
+    weight, bias = head.out.weight, head.out.bias
+    device = prepared_NW.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+    with torch.autocast(device, enabled=False):  # the precision of each product is chosen here, not per operation
+        return _VocabularyLoss.apply(
+            prepared_NW, weight, bias, targets_N, scale, smoothing, dtype, torch.is_grad_enabled()
+        )
 
 
 class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, scale: float, smoothing: float
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        scale: float,
+        smoothing: float,
+        dtype: torch.dtype,
+        with_gradients: bool,
     ) -> Tensor:
-        wants = [tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
+        wants = [with_gradients and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
         grad_x = torch.empty_like(x) if wants[0] else None
         grad_weight: Tensor | None = None
-        grad_bias = x.new_zeros(weight.shape[0]) if wants[2] else None
+        grad_bias = weight.new_zeros(weight.shape[0]) if wants[2] else None
         total = x.new_zeros((), dtype=torch.float32)
         rows = max(1, BLOCK // weight.shape[0])
+        x, matrix, shift = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         for start in range(0, len(x), rows):
             block, right = x[start : start + rows], targets[start : start + rows, None]
-            logits = torch.nn.functional.linear(block, weight, bias).float()
+            logits = torch.nn.functional.linear(block, matrix, shift).float()
             loss, sums = _sum_of_losses(logits, right, smoothing)
             total += loss
             if not any(wants):
                 continue
-            grad = _gradient_in_place(logits, sums, right, scale, smoothing).to(x.dtype)
-            if grad_x is not None:
-                torch.mm(grad, weight, out=grad_x[start : start + rows])
-            if wants[1]:
-                grad_weight = grad.T @ block if grad_weight is None else grad_weight.addmm_(grad.T, block)
+            grad = _gradient_in_place(logits, sums, right, scale, smoothing)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
+            grad = grad.to(dtype)
+            if grad_x is not None:
+                grad_x[start : start + rows] = grad @ matrix
+            if wants[1]:
+                part = (grad.T @ block).to(weight.dtype)
+                grad_weight = part if grad_weight is None else grad_weight.add_(part)
         ctx.grads = (grad_x, grad_weight, grad_bias)
         return total * scale
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        grads = ctx.grads
+        if ctx.grads is None:
+            raise RuntimeError("the vocabulary loss can be backpropagated once")
+        grads, ctx.grads = ctx.grads, None  # whoever keeps the loss, to log it, does not keep these
         if upstream.device.type != "cpu" or upstream != 1.0:  # loss.backward() hands down exactly 1
             grads = tuple(None if grad is None else grad * upstream for grad in grads)
-        return (*grads, None, None, None)
+        return (*grads, None, None, None, None, None)
 
 
 def _sum_of_losses(logits: Tensor, right: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

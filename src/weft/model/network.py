@@ -47,11 +47,6 @@ class Architecture:
     def is_encoder_decoder(self) -> bool:
         return self.encoder is not None and self.decoder is not None
 
-    @property
-    def is_causal(self) -> bool:
-        """A decoder or LSTM alone: it predicts the next token and can write."""
-        return self.encoder is None
-
     def head(self, kind: str) -> HeadSpec | None:
         return next((head for head in self.heads if head.kind == kind), None)
 

@@ -8,7 +8,6 @@ so that choosing an attention kernel does not wait for the device.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -24,12 +23,8 @@ class Packed:
     positions: Tensor
     starts: Tensor
     lengths: tuple[int, ...]
+    runs: tuple[tuple[int, int], ...]  # neighbours of equal length, (how many, length): one dense attention call each
     segments: Tensor | None = None
-
-    @cached_property
-    def runs(self) -> list[tuple[int, int]]:
-        """Neighbouring sequences of equal length, as (how many, length): each run is one dense attention call."""
-        return [(len(list(group)), length) for length, group in groupby(self.lengths)]
 
     @property
     def first(self) -> Tensor:
@@ -69,6 +64,7 @@ def pack(sequences: Sequence[Ids], segments: Sequence[Ids] | None = None) -> Pac
         positions=torch.from_numpy(positions),
         starts=torch.from_numpy(starts),
         lengths=lengths,
+        runs=tuple((len(list(group)), length) for length, group in groupby(lengths)),
         segments=None if segments is None else torch.from_numpy(_concatenate(segments)),
     )
 

@@ -89,7 +89,8 @@ def sinusoid_table(positions: Tensor, width: int, dtype: torch.dtype) -> Tensor:
 
 def rotary_frequencies(rotary: Rotary, head_width: int, device: torch.device) -> Tensor:
     """θ_i = theta^(−2i/D), one per pair of columns; (D/2,)."""
-    frequency = rotary.theta ** -(torch.arange(0, head_width, 2, dtype=torch.float32, device=device) / head_width)
+    even = torch.arange(0, head_width, 2, dtype=torch.float32, device=device)
+    frequency = 1.0 / rotary.theta ** (even / head_width)
     match rotary.scaling:
         case LinearScaling(factor=factor):
             return frequency / factor
