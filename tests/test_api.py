@@ -53,7 +53,11 @@ def test_fill_answers_every_mask(folder):
         (lambda model: model.logits([[]]), "Sequence 0 is empty"),
         (lambda model: model.logits([[1], [0.5]]), "Sequence 1 does not hold token ids"),
         (lambda model: model.logits([[1] * 513]), "513 tokens; this model reads at most 512"),
-        (lambda model: model.logits(["the cat"]), "Sequence 0"),
+        (lambda model: model.logits(["the cat"]), "texts, not token ids"),
+        (lambda model: model.logits([1, 2]), "Sequence 0 is not a row"),
+        (lambda model: model.logits([[1, 2]], [[1]]), "Targets go with an encoder–decoder"),
+        (lambda model: model.logits([[1, 2]], segments=[[0]]), "a number for each token"),
+        (lambda model: model.logits([[1, 2]], segments=np.array([[0, 5]])), "segments from 0 to 1"),
     ],
 )
 def test_what_cannot_be_answered_is_said_in_a_sentence(folder, call, says):

@@ -1,8 +1,11 @@
 """The command line's promises: where output goes, exit codes, sentences for errors."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -104,3 +107,35 @@ def test_a_reader_that_goes_away_is_no_fault(folder):
     process.stdout.close()
     assert "fault" not in process.stderr.read()
     process.wait()
+
+
+@pytest.mark.parametrize("wait", [0.6, 1.2])
+def test_ctrl_c_is_said_and_has_its_own_exit_code(wait):
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nimport weft.cli as c; c.main()"
+    process = subprocess.Popen([sys.executable, "-c", code, "families"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(wait)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    if process.returncode != 0:  # it was not done already
+        assert process.returncode == 130
+        assert b"interrupted" in err
+
+
+def test_a_name_that_the_terminal_cannot_show_is_no_fault(tmp_path):
+    (tmp_path / "recipe.yml").write_text("name: 模型\nmodel: {family: bert, size: tiny}", "utf-8")
+    done = run("info", tmp_path / "recipe.yml", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_paths_that_cannot_be_are_sentences(tmp_path):
+    done = run("info", "x" * 300, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "fault" not in done.stderr
+
+
+@pytest.mark.parametrize("settings", ["dropout=0", "cls=3", "theta=.nan", "segments=-1", "layers=!!int x", "dropout=1"])
+def test_odd_settings_are_taken_or_refused_in_a_sentence(settings, tmp_path):
+    (tmp_path / "recipe.yml").write_text("model: {family: bert, size: tiny}")
+    done = run("info", tmp_path / "recipe.yml", f"model.{settings}")
+    assert done.returncode == (0 if settings == "dropout=0" else 2), done.stderr
+    assert "fault" not in done.stderr

@@ -21,7 +21,8 @@ def place(tmp_path_factory, minilm):
     """A folder where the README's names exist."""
     place = tmp_path_factory.mktemp("readme")
     shutil.copytree(minilm, place / "minilm")
-    shutil.copytree(ROOT / "recipes", place / "recipes")
+    for name in ("recipes", "examples"):
+        shutil.copytree(ROOT / name, place / name)
     return place
 
 

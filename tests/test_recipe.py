@@ -51,7 +51,10 @@ def test_overrides_set_single_keys(recipe):
         ("model: {family: bert\n", "not YAML.*line"),
         ("name: a\nname: b\nmodel: {family: bert}", "key name stands twice"),
         ("name: !!python/object/apply:os.system [ls]\nmodel: {family: bert}", "not YAML"),
-        ("a: &a [*a]\n", "a is not a setting"),
+        ("a: &a [*a]\n", "mapping of sections"),
+        ("model: {1: 2}", "mapping of sections"),
+        ("? [a]\n: b", "not YAML"),
+        ("model: {family: bert, layers: 010}", "model.layers cannot be '010'"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_path(recipe, text, says):

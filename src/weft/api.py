@@ -5,6 +5,7 @@ attention finds long runs of equal lengths -> network -> one array per sequence,
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,6 +95,10 @@ class Model:
         return count_parameters(self.network)
 
     @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    @property
     def labels(self) -> tuple[str, ...]:
         return self.description.labels
 
@@ -117,11 +122,21 @@ class Model:
 
     def save(self, folder: str | Path) -> str:
         """Write a folder that `weft.load` and `transformers` open; atomic. Returns the format, as `format`."""
-        files = {**(self._tokenizer.files if self._tokenizer else {}), **self.pooling.files}
-        saved_as = write_model(self.network, self.description, Path(folder), files=files)
+        files = {**(self._tokenizer.saved_files() if self._tokenizer else {}), **self.pooling.files}
+        saved_as = write_model(self.network, self._described(), Path(folder), files=files)
         if saved_as == "weft":
             say(f"{folder}: {OWN_FORMAT}")
         return saved_as
+
+    def _described(self) -> Description:
+        """With the tokenizer's own ids for the special tokens, where no config said any."""
+        if self._tokenizer is None:
+            return self.description
+        ids = {f"{role}_token_id": self._tokenizer.id_of(role) for role in self._tokenizer.special}
+        start = {"decoder_start_token_id": ids["pad_token_id"]} if "pad_token_id" in ids else {}
+        if not self.network.architecture.is_encoder_decoder:
+            start = {}
+        return replace(self.description, config={**ids, **start, **self.description.config})
 
     def logits(
         self, sequences: Sequences, targets: Sequences | None = None, *, segments: Sequences | None = None
@@ -151,8 +166,11 @@ class Model:
 
         Texts longer than the model can read are cut.
         """
-        texts = [texts] if isinstance(texts, str) else texts
-        ids = [sequence[: self.longest] for sequence in self.tokenizer.encode_many(texts)]
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise InputError(f"embed takes texts, not {type(wrong[0]).__name__}.")
+        limits = [limit for limit in (self.longest, self.pooling.most_tokens) if limit is not None]
+        ids = self.tokenizer.encode_many(texts, min(limits, default=None))
         if empty := [i for i, sequence in enumerate(ids) if not sequence]:
             raise InputError(f"Text {empty[0]} has no tokens, so it has no vector.")
         pick = {"mean": mean_of_each, "first": lambda hidden, batch: hidden[batch.first]}
@@ -166,7 +184,9 @@ class Model:
 
         The model's own mask token or `[MASK]` marks the place.
         """
-        if top < 1:
+        if not isinstance(text, str):
+            raise InputError("fill takes one text at a time.")
+        if not isinstance(top, int) or top < 1:
             raise InputError(f"top must be at least 1, not {top}.")
         self._head_kind(("masked",), "fill needs a masked language model")
         mask = self.tokenizer.special.get("mask")
@@ -177,10 +197,10 @@ class Model:
         places = [place for place, token in enumerate(ids) if token == self.tokenizer.id_of("mask")]
         if not places:
             raise InputError(f"The text has no {mask} to fill.")
-        batch = pack([ids])
+        batch = pack([ids]).to(self.device)
         with torch.inference_mode():
             hidden = self.network(batch)
-            scores = self.network.head("masked")(hidden, batch, torch.tensor(places)).softmax(-1)
+            scores = self.network.head("masked")(hidden, batch, torch.tensor(places, device=self.device)).softmax(-1)
             best = scores.topk(min(top, scores.shape[-1]))
         filled = [
             [self._filled(ids, place, token, probability) for probability, token in zip(*row, strict=True)]
@@ -214,28 +234,47 @@ class Model:
         *,
         one_row: bool,
     ) -> list[np.ndarray]:
-        for rows in (sequences, targets or ()):
+        if isinstance(sequences, str) or any(isinstance(sequence, str) for sequence in sequences):
+            raise InputError("These are texts, not token ids. For text, use embed or fill.")
+        for rows in (sequences, () if targets is None else targets):
             for index, sequence in enumerate(rows):
                 self._check(sequence, index)
-        if targets is not None and len(targets) != len(sequences):
-            raise InputError(f"There are {len(sequences)} sources but {len(targets)} targets.")
+        self._check_beside(sequences, targets, segments)
         results: list[np.ndarray] = [np.empty(0)] * len(sequences)
         with torch.inference_mode():
-            for picked in _batches(sequences):
-                batch = pack([sequences[i] for i in picked], segments and [segments[i] for i in picked])
-                target = None if targets is None else pack([targets[i] for i in picked])
+            for picked in _batches(sequences, targets):
+                beside = None if segments is None else [segments[i] for i in picked]
+                batch = pack([sequences[i] for i in picked], beside).to(self.device)
+                target = None if targets is None else pack([targets[i] for i in picked]).to(self.device)
                 answer = compute(self.network(batch, target), target or batch)
                 parts = answer.unbind() if one_row else (target or batch).split(answer)
                 for index, part in zip(picked, parts, strict=True):
-                    results[index] = part.float().numpy()
+                    results[index] = part.float().cpu().numpy()
         return results
+
+    def _check_beside(self, sequences: Sequences, targets: Sequences | None, segments: Sequences | None) -> None:
+        """Targets and segments must fit the model and the sequences."""
+        architecture = self.network.architecture
+        if targets is not None and not architecture.is_encoder_decoder:
+            raise InputError(f"Targets go with an encoder–decoder; this is a {self.family}.")
+        if targets is not None and len(targets) != len(sequences):
+            raise InputError(f"There are {len(sequences)} sources but {len(targets)} targets.")
+        if segments is None:
+            return
+        if [len(row) for row in segments] != [len(row) for row in sequences]:
+            raise InputError("Segments must have a number for each token of each sequence.")
+        most = architecture.embedding.segments
+        if any(not 0 <= number < max(most, 1) for row in segments for number in row):
+            raise InputError(f"This {self.family} knows segments from 0 to {max(most, 1) - 1}.")
 
     def _check(self, sequence: Sequence[int], index: int) -> None:
         ids = np.asarray(sequence)
-        if ids.ndim != 1 or ids.size == 0:
+        if ids.ndim != 1:
+            raise InputError(f"Sequence {index} is not a row of token ids; give a list of lists of whole numbers.")
+        if ids.size == 0:
             raise InputError(f"Sequence {index} is empty; each needs at least one token id.")
         if not np.issubdtype(ids.dtype, np.integer):
-            raise InputError(f"Sequence {index} does not hold token ids (whole numbers). For text, use embed or fill.")
+            raise InputError(f"Sequence {index} does not hold token ids (whole numbers).")
         vocabulary = self.network.architecture.vocabulary
         if ids.min() < 0 or ids.max() >= vocabulary:
             wrong = int(ids.min() if ids.min() < 0 else ids.max())
@@ -244,7 +283,8 @@ class Model:
             raise InputError(f"Sequence {index} has {ids.size} tokens; this model reads at most {self.longest}.")
 
 
-def _batches(sequences: Sequences) -> Iterator[list[int]]:
+def _batches(sequences: Sequences, targets: Sequences | None) -> Iterator[list[int]]:
     order = order_by_length(sequences)
-    for part in group_by_tokens([len(sequences[i]) for i in order], BATCH_TOKENS):
+    lengths = [len(sequences[i]) + (0 if targets is None else len(targets[i])) for i in order]
+    for part in group_by_tokens(lengths, BATCH_TOKENS):
         yield [order[i] for i in part]

@@ -4,9 +4,11 @@ Results go to standard output, everything else to standard error. Exit code 0 fo
 put right, 1 for the rest. An error is a sentence; `--debug` anywhere on the line shows the traceback as well.
 """
 
+import io
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,8 +88,8 @@ def families(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def schema() -> None:
-    """The JSON Schema of recipes, for editors."""
+def schema(as_json: AsJson = False) -> None:
+    """The JSON Schema of recipes, for editors. It is JSON either way."""
     from weft.recipe import schema
 
     print(json.dumps(schema()))
@@ -129,11 +131,14 @@ def _size(count: float) -> str:
 def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name in Chinese on an ASCII terminal is no reason to stop
     try:
-        app(arguments, standalone_mode=False)
+        if app(arguments, standalone_mode=False) == 130:  # typer has swallowed Ctrl-C and gives its code
+            raise KeyboardInterrupt
     except (Exception, KeyboardInterrupt) as error:
         if debug:
-            raise
+            traceback.print_exc()
         sys.exit(_explain(error))
 
 
@@ -149,6 +154,9 @@ def _explain(error: BaseException) -> int:
         case BrokenPipeError():  # the reader of our output went away, as `| head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
+    if isinstance(error, OSError):
+        print(f"weft: {error.filename or 'standard output'}: {error.strerror or error}.", file=sys.stderr)
+        return 2
     if hasattr(error, "format_message"):  # the command line itself was off; click and typer each have such a class
         print(f"weft: {error.format_message()} (weft --help shows the commands)", file=sys.stderr)
         return 2

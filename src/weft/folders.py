@@ -52,9 +52,18 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
     somebody else's, and is refused. From an old folder of this kind everything is carried over but what the new one
     writes again and what matches a pattern in `ours`.
     """
-    path = path.resolve()
+    try:
+        path = path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise FolderError(f"{path} is not a path that can be written: {error}.") from None
     if path.exists() and not path.is_dir():
         raise FolderError(f"{path} is a file; a folder is to be written there.")
+    if path == Path.cwd() or path in Path.cwd().parents:
+        raise FolderError(
+            f"{path} is where this program runs; it cannot be replaced from inside. Choose another folder."
+        )
+    if path.is_dir() and not os.access(path, os.W_OK):
+        raise FolderError(f"{path} is read-only.")
     if path.is_dir() and any(path.iterdir()) and not (path / mark).exists():
         raise FolderError(f"{path} holds other things (it has no {mark}). Choose a new or empty folder.")
     with _disk_errors(path):
@@ -65,6 +74,9 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
         new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new-"))
         try:
             yield new
+            for file in new.rglob("*"):
+                if file.is_file():  # some libraries write files that only their owner can read
+                    file.chmod(0o666 & ~_umask())
             if path.is_dir():
                 _carry_over(path, new, ours)
             new.chmod(path.stat().st_mode if path.is_dir() else 0o777 & ~_umask())

@@ -33,7 +33,6 @@ def _describe_tokenizer(folder: Path) -> dict[str, Any]:
 
 
 def _describe_model(folder: Path) -> dict[str, Any]:
-    from weft.folders import MANIFEST, changed_files
     from weft.interchange.folder import read_outline
     from weft.tokenizer.read import read_tokenizer
 
@@ -46,8 +45,6 @@ def _describe_model(folder: Path) -> dict[str, Any]:
     facts["tokenizer"] = (
         None if tokenizer is None else {"vocabulary": tokenizer.vocabulary, "special": tokenizer.special}
     )
-    if (folder / MANIFEST).is_file():
-        facts["changed since saved"] = changed_files(folder)
     facts["files"] = {
         str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()
     }

@@ -61,9 +61,9 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{path} is larger than {MOST_BYTES:,} bytes, which no recipe is.")
     try:
         tree = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506 (a SafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise RecipeError(f"{path}: this is not YAML: {_where(error)}.") from None
-    if not isinstance(tree, dict):
+    if not isinstance(tree, dict) or not _has_named_keys(tree):
         raise RecipeError(f"{path}: a recipe is a mapping of sections, such as model:.")
     for override in overrides:
         _set(tree, override)
@@ -79,17 +79,24 @@ def schema() -> dict[str, Any]:
     return Recipe.model_json_schema()
 
 
+def _has_named_keys(tree: Any, depth: int = 20) -> bool:
+    if isinstance(tree, dict):
+        return depth > 0 and all(isinstance(key, str) and _has_named_keys(tree[key], depth - 1) for key in tree)
+    return not isinstance(tree, list) or (depth > 0 and all(_has_named_keys(item, depth - 1) for item in tree))
+
+
 def _set(tree: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals or not all(key.split(".")):
         raise RecipeError(f"{override!r} is not a setting; write key=value, for example model.layers=6.")
     try:
         parsed = yaml.load(value, Loader=_Loader)  # noqa: S506
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, TypeError):
         parsed = value
     *sections, last = key.split(".")
     for section in sections:
-        tree = tree.setdefault(section, {})
+        tree[section] = {} if tree.get(section) is None else tree[section]
+        tree = tree[section]
         if not isinstance(tree, dict):
             raise RecipeError(f"{override!r}: {section} is a value, not a section.")
     tree[last] = parsed
@@ -134,10 +141,11 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":float", ":timestamp"))]
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":int", ":float", ":timestamp"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false|True|False)$"), list("tfTF"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.inf|\.nan)$"),

@@ -171,3 +171,86 @@ def test_weights_are_plain_files_that_safetensors_opens(tmp_path):
     tensors = load_file(tmp_path / "model.safetensors")
     assert tensors["bert.encoder.layer.0.attention.self.query.weight"].shape == (16, 16)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["config.json", "model.safetensors", "weft.json"]
+
+
+def test_only_the_models_own_files_are_replaced(tmp_path):
+    weft.create("bert", **SHAPE).save(tmp_path / "model")
+    mine = ["corpus.bin", "adapter_model.safetensors", "embeddings.safetensors"]
+    for name in mine:
+        (tmp_path / "model" / name).write_bytes(b"mine")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "model/link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "model").chmod(0o700)
+    (tmp_path / "model/vocab.txt").write_text("of the old model")
+    weft.create("gpt2", **SHAPE).save(tmp_path / "model")
+    assert all((tmp_path / "model" / name).read_bytes() == b"mine" for name in mine)
+    assert (tmp_path / "model/link").is_symlink()
+    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o700
+    assert not (tmp_path / "model/vocab.txt").exists()
+
+
+def test_a_generation_config_stays_as_it_was(tmp_path):
+    weft.create("gpt2", **SHAPE).save(tmp_path / "a")
+    wanted = {"max_length": 30, "num_beams": 4, "eos_token_id": [1, 2]}
+    (tmp_path / "a/generation_config.json").write_text(json.dumps(wanted))
+    weft.load(tmp_path / "a").save(tmp_path / "b")
+    saved = json.loads((tmp_path / "b/generation_config.json").read_text())
+    assert {key: saved[key] for key in wanted} == wanted
+
+
+def test_wefts_own_format_keeps_labels_and_heads(tmp_path):
+    model = weft.create("bert", **SHAPE, positions="rotary", head="masked+next-sentence")
+    model.save(tmp_path / "pair")
+    assert weft.load(tmp_path / "pair").description.head == "masked+next-sentence"
+    weft.create("bert", **SHAPE, positions="rotary", head="sequence", labels=3).save(tmp_path / "labels")
+    config = json.loads((tmp_path / "labels/config.json").read_text())
+    assert config["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
+    assert weft.load(tmp_path / "labels").labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_a_fresh_model_takes_its_special_ids_from_its_tokenizer(tmp_path):
+    from pathlib import Path
+
+    from weft.tokenizer.train import train_tokenizer
+
+    alice = Path(__file__).parents[2] / "examples/alice.txt"
+    for family, kind in (("llama", "bpe"), ("t5", "unigram"), ("transformer", "unigram"), ("modernbert", "wordpiece")):
+        tokenizer = train_tokenizer([alice], kind, 400, family=family)
+        weft.create(family, layers=1, width=16, heads=2, tokenizer=tokenizer).save(tmp_path / family)
+        config = json.loads((tmp_path / family / "config.json").read_text())
+        for role in tokenizer.special:
+            assert config[f"{role}_token_id"] == tokenizer.id_of(role)
+        assert weft.load(tmp_path / family).tokenizer.encode("alice") == tokenizer.encode("alice")
+
+
+def test_a_full_disk_is_said_as_such_by_the_real_writer(tmp_path):
+    """The operating system refuses to let a file grow, as a full disk does."""
+    code = """
+import resource, signal, sys, weft
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+model = weft.create("bert", vocabulary=4000, layers=1, width=64, heads=2)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    model.save(sys.argv[1])
+except weft.WeftError as error:
+    print(error)
+"""
+    folder = tmp_path / "model"
+    weft.create("bert", **SHAPE).save(folder)
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
+    assert "No space left" in done.stdout, done.stderr
+    assert weft.load(folder).network.architecture.width == 16
+    assert [item.name for item in tmp_path.iterdir()] == ["model"]
+
+
+def test_saving_where_the_program_runs_or_may_not_write_is_refused(tmp_path, monkeypatch):
+    model = weft.create("bert", **SHAPE)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FolderError, match="where this program runs"):
+        model.save(".")
+    (tmp_path / "file").write_text("")
+    for path in ("file", "file/x", "a\0b"):
+        with pytest.raises(FolderError):
+            model.save(path)
+    model.save("fine")
+    assert (tmp_path / "fine/model.safetensors").stat().st_mode & 0o777 == (tmp_path / "file").stat().st_mode & 0o777

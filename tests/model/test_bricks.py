@@ -170,3 +170,67 @@ def test_fresh_models_start_near_the_uniform_guess(family):
 def test_impossible_models_are_refused_in_a_sentence(call, says):
     with pytest.raises(RecipeError, match=says):
         call()
+
+
+def test_a_window_holds_beside_a_relative_bias():
+    model = weft.create(
+        "modernbert",
+        vocabulary=40,
+        layers=1,
+        width=16,
+        heads=2,
+        window=6,
+        local_layers=(0,),
+        positions="relative",
+        seed=2,
+    )
+    before, after = [3] * 40, [*[3] * 20, 9, *[3] * 19]
+    a, b = model.hidden([before])[0], model.hidden([after])[0]
+    assert [place for place in range(40) if not (a[place] == b[place]).all()] == list(range(17, 24))
+
+
+@pytest.mark.parametrize("block", [2**24, 80])
+def test_the_loss_works_under_autocast(block, monkeypatch):
+    monkeypatch.setattr("weft.model.loss.BLOCK", block)
+    network = weft.create("bert", vocabulary=37, layers=1, width=16, heads=2, seed=1).network
+    batch, head = pack([[1, 2, 3, 4]]), network.heads["masked"]
+    grads = []
+    for enabled in (False, True):
+        network.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            prepared = head.prepare(network(batch), batch)
+            loss = vocabulary_loss(head, prepared, batch.tokens, scale=0.25)
+        loss.backward()
+        grads.append([parameter.grad.clone() for parameter in network.parameters()])
+        assert all(grad.dtype == torch.float32 for grad in grads[-1])
+    for a, b in zip(*grads, strict=True):
+        assert (a - b).norm() < 0.1 * a.norm() + 1e-3
+
+
+def test_the_loss_computes_no_gradient_nobody_wants_and_keeps_none(monkeypatch):
+    head = Head(HeadSpec("causal", 37), 8)
+    x, targets = torch.randn(5, 8, requires_grad=True), torch.arange(5)
+    calls = []
+    import weft.model.loss as module
+
+    real = module._gradient_in_place
+    monkeypatch.setattr(module, "_gradient_in_place", lambda *a: calls.append(1) or real(*a))
+    with torch.no_grad():
+        vocabulary_loss(head, x, targets)
+    assert not calls
+    loss = vocabulary_loss(head, x, targets)
+    loss.backward()
+    assert calls
+    with pytest.raises(RuntimeError):
+        loss.backward()
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "t5", "modernbert"])
+def test_a_network_is_one_graph_to_the_compiler(family):
+    """What `torch.compile(fullgraph=True)` sees; traced only, as compiling takes long."""
+    network = weft.create(family, vocabulary=40, layers=1, width=16, heads=2).network
+    batch = pack([[1, 2, 3], [4, 5, 6]])
+    arguments = (batch, batch) if network.architecture.is_encoder_decoder else (batch,)
+    compiled = torch.compile(network, fullgraph=True, backend="eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(*arguments), network(*arguments))

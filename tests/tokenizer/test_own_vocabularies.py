@@ -1,12 +1,13 @@
 """BERT's and GPT-2's own vocabularies give exactly the ids that transformers gives."""
 
+import json
 from pathlib import Path
 
 import pytest
 import transformers
 
 from weft.errors import FolderError
-from weft.tokenizer.read import load_tokenizer
+from weft.tokenizer.read import load_tokenizer, read_tokenizer
 
 VOCAB = Path(__file__).parents[3] / "shared/data/vocab"
 TEXTS = [
@@ -55,3 +56,18 @@ def test_what_is_no_vocabulary_is_refused(tmp_path):
         (tmp_path / "x.csv").touch()
         with pytest.raises(FolderError, match=says):
             load_tokenizer(tmp_path / path)
+
+
+def test_robertas_own_files_are_framed_as_roberta(tmp_path):
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    vocabulary = {token: number for number, token in enumerate([*tokens, *map(chr, range(33, 127)), "Ġ", "th"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\n")
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    ours = read_tokenizer(tmp_path)
+    theirs = transformers.RobertaTokenizer(vocab=vocabulary, merges=[("t", "h")])
+    for text in ("the <mask> sat", "", "a b"):
+        assert ours.encode(text) == theirs(text)["input_ids"]
+    assert ours.id_of("mask") == 4
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    assert read_tokenizer(tmp_path) is None  # cut by rules of its own, which these files do not say

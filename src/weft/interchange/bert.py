@@ -44,7 +44,9 @@ def _output(architecture: Architecture, module: str) -> Iterator[Link]:
     if masked is None or masked.tied:
         yield link("heads.masked.out.bias", f"{module}.bias", also=(f"{module}.decoder.bias",))
     else:
-        yield link("heads.masked.out.bias", f"{module}.decoder.bias", copies=(f"{module}.bias",))
+        yield link(
+            "heads.masked.out.bias", f"{module}.decoder.bias", copies=(f"{module}.bias",), or_else=f"{module}.bias"
+        )
 
 
 def _roberta_links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
@@ -122,9 +124,10 @@ BERT = Dialect(
         "sequence": "BertForSequenceClassification",
         "token": "BertForTokenClassification",
         "span": "BertForQuestionAnswering",
+        "none": "BertModel",
         "pooler": "BertModel",
     },
-    prefix=lambda head: "" if head == "pooler" else "bert.",
+    prefix=lambda head: "" if head in ("pooler", "none") else "bert.",
     links=_bert_links,
     defaults={"intermediate_size": 3072},
     check=_check,
@@ -141,9 +144,10 @@ ROBERTA = Dialect(
         "sequence": "RobertaForSequenceClassification",
         "token": "RobertaForTokenClassification",
         "span": "RobertaForQuestionAnswering",
+        "none": "RobertaModel",
         "pooler": "RobertaModel",
     },
-    prefix=lambda head: "" if head == "pooler" else "roberta.",
+    prefix=lambda head: "" if head in ("pooler", "none") else "roberta.",
     links=_roberta_links,
     defaults={
         "intermediate_size": 3072,

@@ -49,6 +49,14 @@ def _describe(options: tuple[Any, ...]) -> str:
     return " or ".join(words[option] for option in options if option in words)
 
 
+def read_classifier_dropout(config: dict[str, Any]) -> float:
+    """Before a decoder's token labels: classifier_dropout, else hidden_dropout, else 0.1."""
+    for key in ("classifier_dropout", "hidden_dropout"):
+        if config.get(key) is not None:
+            return check_type(config[key], float, key)
+    return 0.1
+
+
 def require(config: dict[str, Any], key: str, allowed: tuple[Any, ...], why: str) -> None:
     """Refuse a config that switches on something the network does not compute."""
     if key in config and config[key] not in allowed:

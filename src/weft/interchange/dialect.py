@@ -56,6 +56,8 @@ class Dialect:
         """Our head for the class that config.json names; the family's language model if it names none."""
         names = config.get("architectures") or []
         heads = {name: head for head, name in self.classes.items()}
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise FolderError("config.json: architectures is not a list of class names.")
         if not names:
             return next(iter(self.classes))
         if names[0] not in heads:

@@ -17,28 +17,38 @@ import torch
 from torch import Tensor, nn
 
 import weft
-from weft.errors import FolderError, suggest
+from weft.errors import FolderError, RecipeError, suggest
 from weft.folders import MANIFEST, manifest, read_json, replace_folder, to_json
 from weft.interchange import native
 from weft.interchange.bert import BERT, DISTILBERT, ROBERTA
+from weft.interchange.config_values import check_type
 from weft.interchange.dialect import Dialect
 from weft.interchange.gpt2 import GPT2
 from weft.interchange.llama import LLAMA, QWEN3
 from weft.interchange.marian import MARIAN
 from weft.interchange.modernbert import MODERNBERT
+from weft.interchange.pooling import FILES as POOLING_FILES
 from weft.interchange.t5 import T5_DIALECT
 from weft.interchange.tensor_files import SINGLE, TensorFiles, write_tensors
 from weft.interchange.weight_map import Plan, plan
 from weft.model.families.family import Family
 from weft.model.network import Architecture, Network, outline
+from weft.tokenizer.read import FILES as TOKENIZER_FILES
 
 DIALECTS = {
     dialect.model_type: dialect
     for dialect in (BERT, ROBERTA, DISTILBERT, GPT2, T5_DIALECT, MARIAN, LLAMA, QWEN3, MODERNBERT)
 }
 OWN_FORMAT = "No Hugging Face family has this architecture: it is saved in weft's own format, which only weft opens."
+GENERATION, MOST_LABELS = "generation_config.json", 1_000_000
 # What a model folder's own files look like; others in it belong to the user and stay.
-OURS = ("*.safetensors", "*.safetensors.index.json", "*.bin", "config.json", "generation_config.json", MANIFEST)
+OURS = (
+    *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model-*.bin", "pytorch_model.bin.index.json"),
+    *("config.json", GENERATION, MANIFEST),
+    *TOKENIZER_FILES,
+    *(name.partition("/")[0] for name in POOLING_FILES),
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,8 @@ class Description:
     family: Family | None  # none: an architecture of no family, kept in weft's own format
     head: str
     labels: tuple[str, ...] = ()
-    config: dict[str, Any] = field(default_factory=dict)  # keys of config.json that are not the architecture's
+    config: dict[str, Any] = field(default_factory=dict)  # config.json as it was read; on saving, other keys stay
+    generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
     notes: tuple[str, ...] = ()  # what a reader should be told
 
 
@@ -77,10 +88,18 @@ def read_outline(folder: Path) -> tuple[Network, Description]:
 
 def _open(folder: Path) -> tuple[Network, Description, Callable[[], None]]:
     config = read_model_config(folder)
+    try:
+        return _open_as(folder, config)
+    except FolderError as error:
+        raise error if str(folder) in str(error) else FolderError(f"{folder}: {error}") from None
+
+
+def _open_as(folder: Path, config: dict[str, Any]) -> tuple[Network, Description, Callable[[], None]]:
     files = TensorFiles(folder)
-    names = {_modern_name(name): name for name in files.shapes}
+    names = _modern_names(files)
     match = _match(config, files, names)
-    description = Description(match.family, match.head, _labels(config), config, match.notes)
+    generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    description = Description(match.family, match.head, _labels(config), config, generation, match.notes)
     return match.network, description, lambda: _fill(match.network, match.plan, files, names)
 
 
@@ -93,7 +112,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
         raise FolderError(f"{folder} is not a model folder: it has no config.json.")
     config = read_json(folder / "config.json", most_bytes=10_000_000)
     kind = config.get("model_type")
-    if kind != native.MODEL_TYPE and kind not in DIALECTS:
+    if not isinstance(kind, str) or (kind != native.MODEL_TYPE and kind not in DIALECTS):
         known = [*DIALECTS, native.MODEL_TYPE]
         hint = suggest(kind, known) if isinstance(kind, str) else ""
         raise FolderError(
@@ -103,12 +122,20 @@ def read_model_config(folder: Path) -> dict[str, Any]:
 
 
 def read_architecture(config: dict[str, Any]) -> tuple[Architecture, Family | None, str]:
-    if config["model_type"] == native.MODEL_TYPE:
-        architecture = native.read_config(config)
-        return architecture, None, architecture.heads[0].kind if architecture.heads else "none"
-    dialect = DIALECTS[config["model_type"]]
-    family, head = dialect.read_family(config), dialect.head_of(config)
-    return family.architecture(head, len(_labels(config)) or 2), family, head
+    try:
+        if config["model_type"] == native.MODEL_TYPE:
+            architecture = native.read_config(config)
+            return architecture, None, str(config.get("head", "none"))
+        dialect = DIALECTS[config["model_type"]]
+        family, head = dialect.read_family(config), dialect.head_of(config)
+        return family.architecture(head, len(_labels(config)) or 2), family, head
+    except FolderError:
+        raise
+    except RecipeError as error:
+        raise FolderError(f"config.json: {error}") from None
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+        # Each value is checked where it is read; this is for shapes of JSON that nobody thought of.
+        raise FolderError(f"config.json holds a value of the wrong kind: {str(error).splitlines()[0]}.") from error
 
 
 def write_model(
@@ -130,7 +157,7 @@ def write_model(
         write_tensors(tensors, new / SINGLE)
         (new / "config.json").write_bytes(to_json(config))
         if (generation := _generation_config(network.architecture, config)) is not None:
-            (new / "generation_config.json").write_bytes(to_json(generation))
+            (new / GENERATION).write_bytes(to_json({**generation, **description.generation}))
         for name, data in (files or {}).items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_bytes(data)
@@ -149,7 +176,9 @@ def _describe(network: Network, description: Description) -> tuple[dict[str, Any
     architecture, family, head = network.architecture, description.family, description.head
     dialect = next((d for d in DIALECTS.values() if type(family) is d.family and head in d.classes), None)
     if dialect is None or family is None or not _is_expressible(dialect, family, head, architecture):
-        return native.write_config(architecture), plan(network, native.links(network)), {}
+        kept = {key: value for key, value in description.config.items() if key.endswith("token_id")}
+        own = {"head": head, **kept, **_label_config(architecture, description.labels)}
+        return {**native.write_config(architecture), **own}, plan(network, native.links(network)), {}
     # The reader's own keys (token ids, labels, task parameters) stay; the architecture's come from the network.
     written = dialect.write_config(family, head, architecture.vocabulary)
     tokens = {key: value for key, value in written.items() if key.endswith("token_id") and key in description.config}
@@ -189,12 +218,10 @@ def _readings(config: dict[str, Any], files: TensorFiles, names: dict[str, str])
         return
     dialect, labels = DIALECTS[config["model_type"]], len(_labels(config)) or 2
     for other in [head, *(name for name in dialect.classes if name != head)]:
-        prefix = dialect.prefix(other)
-        has_prefix = any(name.startswith(prefix) for name in names)
-        network, network_plan = _outline(dialect, family, other, labels, prefix if has_prefix else "")
+        network, network_plan = _outline(dialect, family, other, labels, names)
         if _differing(network_plan.tied, files, names):
             untied = replace(family, tied=False)
-            network, network_plan = _outline(dialect, untied, other, labels, prefix if has_prefix else "")
+            network, network_plan = _outline(dialect, untied, other, labels, names)
             yield _Match(network, network_plan, untied, other, ("The output matrix has values of its own: untied.",))
         elif other == head:
             yield _Match(network, network_plan, family, head)
@@ -203,9 +230,12 @@ def _readings(config: dict[str, Any], files: TensorFiles, names: dict[str, str])
             yield _Match(network, network_plan, family, other, (note,))
 
 
-def _outline(dialect: Dialect, family: Family, head: str, labels: int, prefix: str) -> tuple[Network, Plan]:
+def _outline(dialect: Dialect, family: Family, head: str, labels: int, names: Iterable[str]) -> tuple[Network, Plan]:
+    """The network and the plan of its tensors, with the backbone's prefix if the file has it."""
+    prefix = dialect.prefix(head)
+    prefix = prefix if any(name.startswith(prefix) for name in names) else ""
     network = outline(family.architecture(head, labels))
-    return network, plan(network, dialect.links(network.architecture, head, prefix))
+    return network, plan(network, dialect.links(network.architecture, head, prefix)).adapted(set(names))
 
 
 def _differing(pairs: dict[str, str], files: TensorFiles, names: dict[str, str]) -> list[str]:
@@ -225,7 +255,9 @@ def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: di
     surplus = [
         name for name in names if name not in known and not any(re.fullmatch(pattern, name) for pattern in ignored)
     ]
-    problems = [f"The weights lack {name}{suggest(name, surplus)}." for name in missing]
+    problems = [f"The weights lack {name}." for name in missing]
+    if missing and surplus:  # looking for near names takes long: only for the sentence that will be read
+        problems[0] = f"The weights lack {missing[0]}{suggest(missing[0], surplus[:1000])}."
     problems += [f"The weights hold {name}, which a {model_type} of this shape does not have." for name in surplus]
     for name, shape in required.items():
         if name in names and files.shapes[names[name]] != shape:
@@ -248,14 +280,24 @@ def _fill(network: Network, network_plan: Plan, files: TensorFiles, names: dict[
             setattr(module, name, made[id(parameter)])
 
 
-def _modern_name(name: str) -> str:
-    return re.sub(r"\.beta$", ".bias", re.sub(r"\.gamma$", ".weight", name))
+def _modern_names(files: TensorFiles) -> dict[str, str]:
+    """Today's name of each tensor -> its name in the file."""
+    names: dict[str, str] = {}
+    for name in files.shapes:
+        modern = re.sub(r"\.beta$", ".bias", re.sub(r"\.gamma$", ".weight", name))
+        if modern in names:
+            raise FolderError(f"The weights hold both {names[modern]} and {name}, which are one tensor.")
+        names[modern] = name
+    return names
 
 
 def _labels(config: dict[str, Any]) -> tuple[str, ...]:
     table = config.get("id2label")
     if table is None:
-        return tuple(f"LABEL_{i}" for i in range(config.get("num_labels") or 0))
+        count = check_type(config.get("num_labels", 0), int, "num_labels")
+        if not 0 <= count <= MOST_LABELS:
+            raise FolderError(f"config.json: num_labels is {count}; it must be from 0 to {MOST_LABELS:,}.")
+        return tuple(f"LABEL_{i}" for i in range(count))
     try:
         return tuple(str(table[key]) for key in sorted(table, key=int))
     except (TypeError, ValueError, AttributeError) as error:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from weft.interchange.config_values import require
+from weft.interchange.config_values import read_classifier_dropout, require
 from weft.interchange.dialect import Dialect
 from weft.interchange.weight_map import Link, link
 from weft.model.families.gpt2 import Gpt2
@@ -34,11 +34,7 @@ def _check(config: dict[str, Any]) -> None:
 
 
 def _read(config: dict[str, Any]) -> dict[str, Any]:
-    # GPT2ForTokenClassification takes classifier_dropout, then hidden_dropout, then 0.1.
-    for key in ("classifier_dropout", "hidden_dropout"):
-        if config.get(key) is not None:
-            return {"classifier_dropout": float(config[key])}
-    return {}
+    return {"classifier_dropout": read_classifier_dropout(config)}
 
 
 GPT2 = Dialect(

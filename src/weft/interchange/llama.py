@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.errors import FolderError
-from weft.interchange.config_values import require
+from weft.interchange.config_values import read_classifier_dropout, require
 from weft.interchange.dialect import Dialect, joined
 from weft.interchange.weight_map import Link, link
 from weft.model.families.llama import Llama, Qwen3
@@ -36,11 +36,15 @@ def _links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]
 
 def _read_rotary(config: dict[str, Any]) -> dict[str, Any]:
     """transformers 5 keeps `rope_parameters`; before, there were `rope_theta` and `rope_scaling`."""
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    rope = {**(config.get("rope_parameters") or {}), **(config.get("rope_scaling") or {})}
     theta = rope.get("rope_theta", config.get("rope_theta", 10_000.0))
     kind = rope.get("rope_type", rope.get("type", "default"))
     try:
-        return {"theta": float(theta), "scaling": _read_scaling(kind, rope)}
+        return {
+            "theta": float(theta),
+            "scaling": _read_scaling(kind, rope),
+            "classifier_dropout": read_classifier_dropout(config),
+        }
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"config.json: rope_parameters are not complete: {error}.") from error
 
@@ -71,6 +75,7 @@ def _write_rotary(family: Llama) -> dict[str, Any]:
             rope["original_max_position_embeddings"] = size
     attention = family.architecture("none").decoder.block.attention
     return {
+        "classifier_dropout": family.classifier_dropout,
         "rope_parameters": rope,
         "head_dim": attention.head_width,
         "num_key_value_heads": attention.key_value_heads,

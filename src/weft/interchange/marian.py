@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft.errors import FolderError
 from weft.interchange.config_values import require
 from weft.interchange.dialect import Dialect, joined
 from weft.interchange.weight_map import Link, link
@@ -44,8 +43,7 @@ def _check(config: dict[str, Any]) -> None:
     require(config, "decoder_vocab_size", (None, vocabulary), "source and target share one vocabulary")
     require(config, "is_decoder", (False,), "Marian is an encoder–decoder here")
     for key in ("encoder_layerdrop", "decoder_layerdrop"):
-        if not isinstance(config.get(key, 0.0), int | float):
-            raise FolderError(f"config.json: {key} is not a number.")
+        require(config, key, (0, 0.0), "layers are never left out")
 
 
 def _read(config: dict[str, Any]) -> dict[str, Any]:

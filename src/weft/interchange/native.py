@@ -3,6 +3,7 @@ rotary positions). The config spells out the bricks and the tensors have our own
 it.
 """
 
+import math
 from dataclasses import asdict, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -44,11 +45,11 @@ def _build(kind: Any, value: Any, path: str) -> Any:
         if not isinstance(value, list):
             raise FolderError(f"config.json: {path} is not a list.")
         return tuple(_build(get_args(kind)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     if type(value) is not kind:
         raise FolderError(f"config.json: {path} is {value!r}, which is not {kind.__name__}.")
-    if kind is int and not 0 <= value <= 10**8:
+    if kind is int and not 0 <= value <= (1000 if path.endswith(".layers") else 10**8):
         raise FolderError(f"config.json: {path} is {value}, which is out of range.")
     return value
 

@@ -1,26 +1,36 @@
 """How one vector per text is made. Sentence-embedding folders (sentence-transformers') say it in files of their own,
 which are kept to the byte so that a saved copy still says the same.
+
+Such a folder lists its modules: the model, a pooling of its hidden states, perhaps a normalisation to length 1. What
+else it may list (another layer, another pooling) would change the vectors, so it is refused by name.
 """
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from weft.errors import FolderError
 from weft.folders import read_json
 
 FILES = ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-KINDS: dict[str, Literal["mean", "first", "last"]] = {
+Kind = Literal["mean", "first", "last"]
+# Before version 5 there was a switch per kind, since then one name.
+KINDS: dict[str, Kind] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "first",
     "pooling_mode_lasttoken": "last",
+    "mean": "mean",
+    "cls": "first",
+    "lasttoken": "last",
 }
 
 
 @dataclass(frozen=True)
 class Pooling:
-    kind: Literal["mean", "first", "last"] = "mean"
+    kind: Kind = "mean"
     normalize: bool = False  # to length 1
+    most_tokens: int | None = None
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
 
 
@@ -28,9 +38,34 @@ def read_pooling(folder: Path) -> Pooling:
     """The folder's own way; the plain mean if it does not say."""
     if not (folder / "modules.json").is_file():
         return Pooling()
+    modules = _read_modules(folder / "modules.json")
+    if modules[:1] != ["Transformer"] or set(modules[1:]) - {"Pooling", "Normalize"}:
+        raise FolderError(f"{folder / 'modules.json'}: vectors made by {' + '.join(modules)} are not supported.")
     files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}
-    settings = read_json(folder / "1_Pooling/config.json") if "1_Pooling/config.json" in files else {}
-    chosen = [key for key, value in settings.items() if key.startswith("pooling_mode") and value is True]
-    if len(chosen) > 1 or set(chosen) - set(KINDS):
-        raise FolderError(f"{folder}/1_Pooling/config.json: only {', '.join(KINDS)} are supported, one at a time.")
-    return Pooling(KINDS[chosen[0]] if chosen else "mean", b"models.Normalize" in files["modules.json"], files)
+    limit = _optional(folder / "sentence_bert_config.json").get("max_seq_length")
+    kind = _read_kind(folder / "1_Pooling/config.json") if "Pooling" in modules else "mean"
+    return Pooling(kind, "Normalize" in modules, limit if isinstance(limit, int) and limit > 0 else None, files)
+
+
+def _read_modules(file: Path) -> list[str]:
+    try:
+        return [str(module["type"]).rpartition(".")[2] for module in json.loads(file.read_bytes())]
+    except (ValueError, KeyError, TypeError):
+        raise FolderError(f"{file} is not a list of modules.") from None
+
+
+def _read_kind(file: Path) -> Kind:
+    settings = _optional(file)
+    named = settings.get("pooling_mode")
+    chosen = (
+        [named] if isinstance(named, str) else [key for key, on in settings.items() if on is True and "mode" in key]
+    )
+    if not chosen:
+        return "mean"
+    if len(chosen) > 1 or chosen[0] not in KINDS:
+        raise FolderError(f"{file}: pooling by {', '.join(chosen)} is not supported; mean, cls and last token are.")
+    return KINDS[chosen[0]]
+
+
+def _optional(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.is_file() else {}

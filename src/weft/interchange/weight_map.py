@@ -5,8 +5,8 @@ A family lists `Link`s between modules: ours, and theirs. Theirs may be several 
 bias. Our side is the truth about shapes: `plan` spells out every tensor that a file must hold.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ class Link:
     shape: tuple[int, ...] | None = None  # of theirs, where it is ours written otherwise
     also: tuple[str, ...] = ()  # other names a file may hold the same tensor under
     copies: tuple[str, ...] = ()  # names we write it under as well, because transformers expects them
+    or_else: str | None = None  # the name to take where a file has none of the first
 
 
 def link(ours: str, *theirs: str, **details) -> Link:
@@ -56,6 +57,16 @@ class Plan:
     tied: dict[str, str]  # their name -> their name of the tensor that is the same parameter
     aliases: dict[str, str]  # their name -> their name of the tensor it must equal, if a file holds it
     copies: dict[str, str]
+
+    def adapted(self, names: Container[str]) -> "Plan":
+        """The same plan with the names that this file really uses."""
+        entries = [
+            replace(entry, theirs=(entry.link.or_else,))
+            if entry.link.or_else and entry.theirs[0] not in names and entry.link.or_else in names
+            else entry
+            for entry in self.entries
+        ]
+        return replace(self, entries=entries)
 
     @property
     def required(self) -> dict[str, tuple[int, ...]]:

@@ -47,6 +47,10 @@ class LinearScaling:
     factor: float
     kind: Literal["linear"] = "linear"
 
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < math.inf:
+            raise ValueError(f"a position factor must be above 0, not {self.factor}")
+
 
 @dataclass(frozen=True)
 class Llama3Scaling:

@@ -22,10 +22,19 @@ FILES = (
     "vocab.txt",
     "vocab.json",
     "merges.txt",
+    # Not read, but kept: somebody else's tokenizer may need them.
+    "tokenizer.model",
+    "spiece.model",
+    "source.spm",
+    "target.spm",
+    "chat_template.jinja",
 )
 ROLES: tuple[Role, ...] = ("unk", "pad", "cls", "sep", "mask", "bos", "eos")
 BPE_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # Hugging Face's names, and OpenAI's
 GPT2_SPECIAL: dict[Role, str] = {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"}
+ROBERTA_SPECIAL: dict[Role, str] = {
+    "bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>", "cls": "<s>", "sep": "</s>",
+}  # fmt: skip
 BERT_SPECIAL: dict[Role, str] = {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 
 
@@ -55,19 +64,44 @@ def load_tokenizer(path: Path, *, lowercase: bool = True) -> Tokenizer:
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
     """The folder's tokenizer; none if it has no tokenizer files."""
-    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    special = _special_tokens(settings)
+    settings, kind = _read_optional(folder / "tokenizer_config.json"), _kind(folder)
+    defaults = ROBERTA_SPECIAL if kind == "roberta" else GPT2_SPECIAL
     if (folder / "tokenizer.json").is_file():
         engine = _from_json(folder / "tokenizer.json")
+        # A small tokenizer_config.json may leave out what every BERT has.
+        defaults = BERT_SPECIAL if isinstance(engine.model, models.WordPiece) else defaults
     elif (folder / "vocab.txt").is_file():
-        engine, special = _bert(folder / "vocab.txt", settings), {**BERT_SPECIAL, **special}
-    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        engine, special = _gpt2(folder / "vocab.json", folder / "merges.txt"), {**GPT2_SPECIAL, **special}
+        engine, defaults = _bert(folder / "vocab.txt", settings), BERT_SPECIAL
+    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file() and kind in ("gpt2", "roberta"):
+        engine = _gpt2(folder / "vocab.json", folder / "merges.txt")
+        if kind == "roberta":
+            _frame_as_roberta(engine)
     else:
         return None
+    special = {**defaults, **_special_tokens(_read_optional(folder / "special_tokens_map.json"))}
+    special |= _special_tokens(settings)
     special = {role: token for role, token in special.items() if engine.token_to_id(token) is not None}
     files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}
     return Tokenizer(engine, special, files)
+
+
+def _kind(folder: Path) -> str:
+    """Whose byte-pair files these are; they look alike but are cut and framed differently."""
+    named = str(_read_optional(folder / "tokenizer_config.json").get("tokenizer_class", "")).lower()
+    named = named or str(_read_optional(folder / "config.json").get("model_type", "gpt2")).lower()
+    return next((kind for kind in ("roberta", "gpt2") if kind in named), named)
+
+
+def _read_optional(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.is_file() else {}
+
+
+def _frame_as_roberta(engine: tokenizers.Tokenizer) -> None:
+    start, end = (engine.token_to_id(token) for token in ("<s>", "</s>"))
+    if start is None or end is None:
+        raise FolderError("vocab.json is not RoBERTa's: it has no <s> and </s>.")
+    engine.post_processor = processors.RobertaProcessing(("</s>", end), ("<s>", start), add_prefix_space=False)
+    engine.add_special_tokens([AddedToken(token, special=True) for token in ROBERTA_SPECIAL.values()])
 
 
 def _from_json(file: Path) -> tokenizers.Tokenizer:
@@ -106,9 +140,9 @@ def _bert(file: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     )
     engine.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-        strip_accents=settings.get("strip_accents"),
-        lowercase=settings.get("do_lower_case", True),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars") is not False,
+        strip_accents=settings.get("strip_accents") if isinstance(settings.get("strip_accents"), bool) else None,
+        lowercase=settings.get("do_lower_case") is not False,
     )
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix="##")

@@ -21,8 +21,19 @@ class Tokenizer:
         """Token ids with the special tokens the model expects around a text."""
         return self.engine.encode(text).ids
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
+    def encode_many(self, texts: Sequence[str], most_tokens: int | None = None) -> list[list[int]]:
+        """As `encode`; a text of more than `most_tokens` loses its end, never its special tokens."""
+        if most_tokens is None:
+            return [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
+        room = max(0, most_tokens - self.engine.num_special_tokens_to_add(is_pair=False))
+        encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
+        for encoding in encodings:
+            encoding.truncate(room)
+        return [self.engine.post_process(encoding).ids for encoding in encodings]
+
+    def saved_files(self) -> dict[str, bytes]:
+        """The files of its folder, to the byte; or its engine, if it came from none."""
+        return self.files or {"tokenizer.json": self.engine.to_str(pretty=True).encode()}
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine.decode(list(ids), skip_special_tokens=True)

@@ -40,6 +40,8 @@ def design(
     **knobs: Any,
 ) -> tuple[Family, Architecture]:
     """A family's settings and the bricks they stand for, with its positions swapped if `positions` names others."""
+    if labels < 1:
+        raise RecipeError(f"labels must be at least 1, not {labels}.")
     if isinstance(positions, int):
         knobs["positions"], positions = positions, None
     chosen = find_family(family).sized(size, **knobs)

@@ -8,6 +8,7 @@ DistilBERT (Sanh et al. 2019): half the layers, no segments, no pooler.
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from weft.errors import RecipeError
 from weft.model.block import BlockSpec
 from weft.model.embeddings import EmbeddingSpec
 from weft.model.families.family import Family, head_width, plain_attention, token_head
@@ -124,6 +125,8 @@ class Roberta(Bert):
     pad: int = 1
 
     def _position_table(self) -> Learned:
+        if self.positions <= self.pad + 1:
+            raise RecipeError(f"{self.name}: {self.positions} positions counted from {self.pad + 1} leave none.")
         return Learned(self.positions, offset=self.pad + 1)
 
     def _masked(self) -> HeadSpec:

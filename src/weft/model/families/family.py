@@ -10,7 +10,9 @@ from weft.model.heads import HeadSpec
 from weft.model.network import Architecture
 from weft.model.positions import Learned, Positions, Relative, Rotary, Sinusoidal
 
-MOST = {"layers": 1_000, "width": 131_072, "heads": 4_096, "vocabulary": 10_000_000}  # typing slips, not models
+# More than this is a slip of the keyboard or a hostile file, not a model.
+MOST = {"layers": 1_000, "decoder_layers": 1_000, "width": 131_072, "heads": 4_096, "vocabulary": 10_000_000}
+MOST_OTHERWISE = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -26,21 +28,34 @@ class Family:
     tied: bool
 
     def __post_init__(self) -> None:
+        types = get_type_hints(type(self))
         for knob in fields(self):
             value = getattr(self, knob.name)
-            if isinstance(value, int) and not isinstance(value, bool) and value < 1 and knob.name not in ZERO_ALLOWED:
-                raise RecipeError(f"{self.name}: {knob.name} must be at least 1, not {value}.")
-            if knob.name in MOST and value > MOST[knob.name]:
-                raise RecipeError(f"{self.name}: {knob.name} {value:,} is more than {MOST[knob.name]:,}.")
-            if "dropout" in knob.name and value is not None and not 0 <= value < 1:
-                raise RecipeError(f"{self.name}: {knob.name} must be at least 0 and below 1, not {value}.")
+            if float in (types[knob.name], *get_args(types[knob.name])) and value is not None:
+                self._check_number(knob.name, value)
+                continue
+            least = 0 if knob.name in ZERO_ALLOWED else 1
+            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise RecipeError(f"{self.name}: {knob.name} must be at least {least}, not {value}.")
+            if isinstance(value, int) and value > (most := MOST.get(knob.name, MOST_OTHERWISE)):
+                raise RecipeError(f"{self.name}: {knob.name} {value:,} is more than {most:,}.")
+            if isinstance(value, list):  # as YAML has it
+                object.__setattr__(self, knob.name, tuple(value))
+
+    def _check_number(self, name: str, value: float) -> None:
+        """Shares are below 1, and nothing is infinite, negative or not a number; frequencies are above 0."""
+        least = 1e-30 if "theta" in name else 0.0
+        most = 1.0 if "dropout" in name else 1e12
+        if not least <= value < most:  # false for NaN, too
+            raise RecipeError(f"{self.name}: {name} must be at least 0 and below {most:g}, not {value}.")
+        object.__setattr__(self, name, float(value))
 
     def architecture(self, head: str | None = None, labels: int = 2) -> Architecture:
         """The bricks. `head` as in `heads()`; none gives the family's own language-model head."""
         raise NotImplementedError
 
     @classmethod
-    def sized(cls, size: str | None = None, **knobs: Any) -> Self:
+    def sized(cls, size: str | None = None, /, **knobs: Any) -> Self:
         """A published size by name, with any knob changed: `Bert.sized("mini", vocabulary=8000)`."""
         if size is not None and size not in cls.sizes:
             known = ", ".join(cls.sizes)

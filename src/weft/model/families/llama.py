@@ -48,6 +48,7 @@ class Llama(Family):
     epsilon: float = 1e-6
     dropout: float = 0.0
     attention_dropout: float = 0.0
+    classifier_dropout: float = 0.1
     attention_bias: bool = False
     feedforward_bias: bool = False
     query_key_norm: bool = False
@@ -68,8 +69,7 @@ class Llama(Family):
             self.name,
             EmbeddingSpec(self.vocabulary, self.width, Rotary(self.positions, self.theta, self.scaling)),
             decoder=StackSpec(self.layers, block, causal=True, final_norm=True),
-            # transformers drops 10 % before a token label here, whatever the config says.
-            heads=causal_heads(self, head or self.default_head, labels, self.tied, 0.1),
+            heads=causal_heads(self, head or self.default_head, labels, self.tied, self.classifier_dropout),
             init=InitSpec(std=self.init_std, depth_scaled=True),
         )
 

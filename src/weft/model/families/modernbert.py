@@ -5,6 +5,7 @@ local attention in two layers out of three: a global layer, then two that see 64
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from weft.errors import RecipeError
 from weft.model.block import BlockSpec
 from weft.model.embeddings import EmbeddingSpec
 from weft.model.families.family import Family, head_width, plain_attention
@@ -55,6 +56,8 @@ class ModernBert(Family):
     def architecture(self, head: str | None = None, labels: int = 2) -> Architecture:
         norm = NormSpec("layer", self.epsilon, self.norm_bias)
         size = head_width(self.name, self.width, self.heads)
+        if size % 2:
+            raise RecipeError(f"{self.name}: rotary positions need an even head width, not {size}.")
         block = BlockSpec(
             plain_attention(self.heads, size, bias=self.attention_bias, dropout=self.attention_dropout),
             FeedForwardSpec(

@@ -6,6 +6,7 @@ v1.0 has a plain ReLU feedforward and a tied output; v1.1 (Shazeer 2020) a gated
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from weft.errors import RecipeError
 from weft.model.attention import AttentionSpec
 from weft.model.block import BlockSpec
 from weft.model.embeddings import EmbeddingSpec
@@ -56,6 +57,11 @@ class T5(Family):
     output_scaled: bool = True  # the decoder's output is divided by √W before the vocabulary
 
     def architecture(self, head: str | None = None, labels: int = 2) -> Architecture:
+        if self.buckets < 4 or self.distance <= self.buckets // 2:
+            raise RecipeError(
+                f"t5: {self.buckets} buckets up to distance {self.distance}: there must be at least 4, and "
+                "the distance must be more than half of them."
+            )
         encoder = StackSpec(self.layers, self._block(), final_norm=True, dropout=self.dropout)
         decoder = replace(encoder, layers=self.decoder_layers or self.layers, causal=True, cross=True)
         head = head or self.default_head
