@@ -48,7 +48,7 @@ class FeedForward(nn.Module):
 def activate(x: Tensor, name: Activation) -> Tensor:
     match name:
         case "gelu":  # x Φ(x), Hendrycks & Gimpel 2016
-            return F.gelu(x)
+            return F.gelu(x) if torch.is_grad_enabled() else torch.ops.aten.gelu_(x)  # nobody needs x again
         case "gelu-tanh":  # GPT-2's approximation of it
             return F.gelu(x, approximate="tanh")
         case "relu":
