@@ -5,7 +5,7 @@ RoBERTa (Liu et al. 2019): the same network, positions counted from 2, no next-s
 DistilBERT (Sanh et al. 2019): half the layers, no segments, no pooler.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from weft.errors import RecipeError
@@ -153,14 +153,7 @@ class DistilBert(Bert):
     span_dropout: float = 0.1
 
     def _block(self) -> BlockSpec:
-        size = head_width(self.name, self.width, self.heads)
-        return BlockSpec(
-            plain_attention(self.heads, size, bias=True, dropout=self.attention_dropout),
-            FeedForwardSpec(self.inner or 4 * self.width, self.activation),
-            self._norm(),
-            order="post",
-            feedforward_dropout=self.dropout,
-        )
+        return replace(super()._block(), attention_dropout=0.0)  # it drops after the feedforward only
 
     def _heads(self, head: str, labels: int) -> tuple[HeadSpec, ...]:
         known = {
