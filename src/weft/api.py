@@ -133,10 +133,9 @@ class Model:
         if self._tokenizer is None:
             return self.description
         ids = {f"{role}_token_id": self._tokenizer.id_of(role) for role in self._tokenizer.special}
-        start = {"decoder_start_token_id": ids["pad_token_id"]} if "pad_token_id" in ids else {}
-        if not self.network.architecture.is_encoder_decoder:
-            start = {}
-        return replace(self.description, config={**ids, **start, **self.description.config})
+        if self.network.architecture.is_encoder_decoder and "pad_token_id" in ids:
+            ids["decoder_start_token_id"] = ids["pad_token_id"]
+        return replace(self.description, config={**ids, **self.description.config})
 
     def logits(
         self, sequences: Sequences, targets: Sequences | None = None, *, segments: Sequences | None = None

@@ -154,9 +154,9 @@ def _explain(error: BaseException) -> int:
         case BrokenPipeError():  # the reader of our output went away, as `| head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
-    if isinstance(error, OSError):
-        print(f"weft: {error.filename or 'standard output'}: {error.strerror or error}.", file=sys.stderr)
-        return 2
+        case OSError():
+            print(f"weft: {error.filename or 'standard output'}: {error.strerror or error}.", file=sys.stderr)
+            return 2
     if hasattr(error, "format_message"):  # the command line itself was off; click and typer each have such a class
         print(f"weft: {error.format_message()} (weft --help shows the commands)", file=sys.stderr)
         return 2

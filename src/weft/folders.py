@@ -74,9 +74,10 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
         new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new-"))
         try:
             yield new
+            mode = 0o666 & ~_umask()
             for file in new.rglob("*"):
                 if file.is_file():  # some libraries write files that only their owner can read
-                    file.chmod(0o666 & ~_umask())
+                    file.chmod(mode)
             if path.is_dir():
                 _carry_over(path, new, ours)
             new.chmod(path.stat().st_mode if path.is_dir() else 0o777 & ~_umask())

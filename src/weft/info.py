@@ -1,6 +1,6 @@
 """What is in a folder or recipe: facts as one dictionary, for people and for programs.
 
-Only headers are read, so a model of any size answers at once; every check of loading is made all the same.
+Of weights only the headers are read, and a tied matrix where it is stored twice; every check of loading is made.
 """
 
 from collections.abc import Sequence

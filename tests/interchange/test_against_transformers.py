@@ -102,7 +102,7 @@ def compare_gradients(ours, theirs, output, sources, targets, segments):
     expected = {name: parameter.grad for name, parameter in theirs.named_parameters()}
     dialect = DIALECTS[theirs.config.model_type]
     head = ours.description.head
-    links = dialect.links(ours.network.architecture, head, dialect.prefix(head))
+    links = dialect.links(ours.network.architecture, dialect.prefix(head))
     for entry in plan(ours.network, links).entries:
         parameter = ours.network.get_parameter(entry.ours)
         if not parameter.requires_grad:

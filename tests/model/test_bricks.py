@@ -234,3 +234,13 @@ def test_a_network_is_one_graph_to_the_compiler(family):
     compiled = torch.compile(network, fullgraph=True, backend="eager")
     with torch.no_grad():
         torch.testing.assert_close(compiled(*arguments), network(*arguments))
+
+
+def test_a_loss_without_gradients_leaves_nothing_behind_for_the_next_with_them():
+    head = Head(HeadSpec("causal", 37), 8)
+    x, targets = torch.randn(5, 8), torch.arange(5)
+    with torch.inference_mode():
+        before = float(vocabulary_loss(head, x, targets))
+    loss = vocabulary_loss(head, x.requires_grad_(), targets)
+    loss.backward()
+    assert float(loss) == before

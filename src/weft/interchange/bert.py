@@ -10,7 +10,7 @@ from weft.model.families.bert import Bert, DistilBert, Roberta
 from weft.model.network import Architecture
 
 
-def _bert_links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
+def _bert_links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     embeddings = prefix + "embeddings."
     yield link("embed.tokens", embeddings + "word_embeddings")
     yield link("embed.positions", embeddings + "position_embeddings")
@@ -49,9 +49,9 @@ def _output(architecture: Architecture, module: str) -> Iterator[Link]:
         )
 
 
-def _roberta_links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
+def _roberta_links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     changed = ("heads.masked.", "heads.sequence.")
-    yield from (item for item in _bert_links(architecture, head, prefix) if not item.ours.startswith(changed))
+    yield from (item for item in _bert_links(architecture, prefix) if not item.ours.startswith(changed))
     yield link("heads.masked.dense", "lm_head.dense")
     yield link("heads.masked.norm", "lm_head.layer_norm")
     yield from _output(architecture, "lm_head")
@@ -59,7 +59,7 @@ def _roberta_links(architecture: Architecture, head: str, prefix: str) -> Iterat
     yield link("heads.sequence.out", "classifier.out_proj")
 
 
-def _distilbert_links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
+def _distilbert_links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     embeddings = prefix + "embeddings."
     yield link("embed.tokens", embeddings + "word_embeddings")
     yield link("embed.positions", embeddings + "position_embeddings")

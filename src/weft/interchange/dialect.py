@@ -19,7 +19,7 @@ class Dialect:
     family: type[Family]
     knobs: dict[str, str]  # config key -> setting of our family
     classes: dict[str, str]  # our head -> transformers' class, the family's own language model first
-    links: Callable[[Architecture, str, str], Iterator[Link]]  # (architecture, head, prefix of the backbone's names)
+    links: Callable[[Architecture, str], Iterator[Link]]  # (architecture, prefix of the backbone's names)
     prefix: Callable[[str], str]  # head -> prefix
     defaults: dict[str, Any] = field(default_factory=dict)  # of transformers, where ours differ
     check: Callable[[dict[str, Any]], None] = lambda config: None  # refuses what we do not compute

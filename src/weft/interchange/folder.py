@@ -29,7 +29,7 @@ from weft.interchange.marian import MARIAN
 from weft.interchange.modernbert import MODERNBERT
 from weft.interchange.pooling import FILES as POOLING_FILES
 from weft.interchange.t5 import T5_DIALECT
-from weft.interchange.tensor_files import SINGLE, TensorFiles, write_tensors
+from weft.interchange.tensor_files import FLOATS, SINGLE, TensorFiles, write_tensors
 from weft.interchange.weight_map import Plan, plan
 from weft.model.families.family import Family
 from weft.model.network import Architecture, Network, outline
@@ -188,7 +188,7 @@ def _describe(network: Network, description: Description) -> tuple[dict[str, Any
         config["is_encoder_decoder"] = True
     config["dtype"] = str(next(network.parameters()).dtype).removeprefix("torch.")
     config.pop("torch_dtype", None)
-    network_plan = plan(network, dialect.links(architecture, head, dialect.prefix(head)))
+    network_plan = plan(network, dialect.links(architecture, dialect.prefix(head)))
     return dict(sorted(config.items())), network_plan, dialect.tables(architecture, head)
 
 
@@ -235,7 +235,7 @@ def _outline(dialect: Dialect, family: Family, head: str, labels: int, names: It
     prefix = dialect.prefix(head)
     prefix = prefix if any(name.startswith(prefix) for name in names) else ""
     network = outline(family.architecture(head, labels))
-    return network, plan(network, dialect.links(network.architecture, head, prefix)).adapted(set(names))
+    return network, plan(network, dialect.links(network.architecture, prefix)).adapted(set(names))
 
 
 def _differing(pairs: dict[str, str], files: TensorFiles, names: dict[str, str]) -> list[str]:
@@ -262,6 +262,8 @@ def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: di
     for name, shape in required.items():
         if name in names and files.shapes[names[name]] != shape:
             problems.append(f"{name} has shape {files.shapes[names[name]]}; config.json makes it {shape}.")
+        elif name in names and files.stored_as(names[name]) not in FLOATS:
+            problems.append(f"{name} is stored as {files.stored_as(names[name])}; weights must be floats.")
     for name in [] if problems else _differing(network_plan.aliases, files, names):
         problems.append(f"{name} should equal {network_plan.aliases[name]}, but it holds other values.")
     return problems

@@ -10,7 +10,7 @@ from weft.model.families.gpt2 import Gpt2
 from weft.model.network import Architecture
 
 
-def _links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
+def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     yield link("embed.tokens", prefix + "wte")
     yield link("embed.positions", prefix + "wpe")
     for layer in range(architecture.decoder.layers):

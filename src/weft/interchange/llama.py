@@ -12,7 +12,7 @@ from weft.model.network import Architecture
 from weft.model.positions import LinearScaling, Llama3Scaling
 
 
-def _links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
+def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     attention = architecture.decoder.block.attention
     query, key = (count * attention.head_width for count in (attention.heads, attention.key_value_heads))
     yield link("embed.tokens", prefix + "embed_tokens")

@@ -14,7 +14,7 @@ from weft.model.network import Architecture
 from weft.model.positions import sinusoid_table
 
 
-def _links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
+def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     both = joined(prefix, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     if architecture.shared_embedding:
         yield link("embed.tokens.weight", prefix + "shared.weight", also=both)

@@ -14,7 +14,7 @@ from weft.model.network import Architecture
 POOLING = {"cls": "first", "mean": "mean"}
 
 
-def _links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
+def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     yield link("embed.tokens", prefix + "embeddings.tok_embeddings")
     yield link("embed.norm", prefix + "embeddings.norm")
     for layer in range(architecture.encoder.layers):

@@ -16,7 +16,7 @@ from weft.model.families.t5 import T5
 from weft.model.network import Architecture
 
 
-def _links(architecture: Architecture, head: str, prefix: str) -> Iterator[Link]:
+def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     yield link("embed.tokens.weight", prefix + "shared.weight", also=joined(prefix, *names))
     for side, stack in (("encoder", architecture.encoder), ("decoder", architecture.decoder)):

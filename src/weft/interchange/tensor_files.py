@@ -47,11 +47,11 @@ class TensorFiles:
                 f"{file} is not a whole safetensors file ({_reason(error)}). Copy or download it again."
             ) from error
 
+    def stored_as(self, name: str) -> str:
+        """safetensors' name of its type: F32, BF16, I64 …"""
+        return self._kinds[name]
+
     def get(self, name: str) -> Tensor:
-        if self._kinds[name] not in FLOATS:
-            raise FolderError(
-                f"{self._file_of[name]}: {name} is stored as {self._kinds[name]}; weights must be floats."
-            )
         with safe_open(self._file_of[name], framework="pt") as tensors:
             return tensors.get_tensor(name)
 

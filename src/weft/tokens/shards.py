@@ -10,7 +10,6 @@ that has none, and ends with the same bytes.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -102,8 +101,9 @@ def build_shards(
     _start(folder, settings)
     documents, count = iter(texts), 0
     while group := list(_take(documents, shard_bytes)):
-        if not _is_done(folder, count, group):
-            _write_shard(folder, count, group, tokenizer, dtype, separator, sentences)
+        text = _fingerprint(group)
+        if not _is_done(folder, count, text):
+            _write_shard(folder, count, group, tokenizer, dtype, separator, sentences, text)
         count += 1
     if count == 0:
         raise InputError("There is no text to make tokens of.")
@@ -147,13 +147,9 @@ def _start(folder: Path, settings: dict[str, Any]) -> None:
 def _take(documents: Iterator[str], most_bytes: int) -> Iterator[str]:
     """The next documents, until they are a shard's worth."""
     size = 0
-    while size < most_bytes:
-        for text in islice(documents, 1):
-            size += len(text.encode())
-            yield text
-            break
-        else:
-            return
+    while size < most_bytes and (text := next(documents, None)) is not None:
+        size += len(text.encode())
+        yield text
 
 
 def _fingerprint(group: list[str]) -> str:
@@ -164,14 +160,21 @@ def _fingerprint(group: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _is_done(folder: Path, shard: int, group: list[str]) -> bool:
+def _is_done(folder: Path, shard: int, text: str) -> bool:
     """Whether this shard was finished before, out of these very documents."""
     file = folder / f"{shard:05}.json"
-    return file.is_file() and json.loads(file.read_bytes()).get("text") == _fingerprint(group)
+    return file.is_file() and read_json(file).get("text") == text
 
 
 def _write_shard(
-    folder: Path, shard: int, group: list[str], tokenizer: Tokenizer, dtype: np.dtype, separator: int, sentences: bool
+    folder: Path,
+    shard: int,
+    group: list[str],
+    tokenizer: Tokenizer,
+    dtype: np.dtype,
+    separator: int,
+    sentences: bool,
+    text: str,
 ) -> None:
     parts: list[np.ndarray] = []
     ends, breaks, total = [], [], 0
@@ -192,7 +195,7 @@ def _write_shard(
         data = array.tobytes()
         write_file(folder / name, data)
         sums[name] = hashlib.sha256(data).hexdigest()
-    facts = {"documents": len(group), "tokens": total, "text": _fingerprint(group), "sha256": sums}
+    facts = {"documents": len(group), "tokens": total, "text": text, "sha256": sums}
     write_file(folder / f"{shard:05}.json", to_json(facts))
 
 
