@@ -23,14 +23,23 @@ def matmul_peak(seconds: float = 1.0) -> float:
     return 2 * n**3 / best
 
 
-def race(contestants: dict[str, Callable[[], None]], *, rounds: int = 7, work: float = 1.0) -> dict[str, list[float]]:
-    """Rates (`work` per second) of each contestant, a number per round; one untimed turn each before."""
+def race(
+    contestants: dict[str, Callable[[], None]],
+    *,
+    rounds: int = 7,
+    work: float = 1.0,
+    prepare: dict[str, Callable[[], None]] | None = None,
+) -> dict[str, list[float]]:
+    """Rates (`work` per second) of each contestant, a number per round; one untimed turn each before. What `prepare`
+    has for a contestant is done before each of its turns, untimed.
+    """
     for run in contestants.values():
         run()
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(rounds):
         names = list(contestants)
         for name in names if turn % 2 else reversed(names):  # nobody always goes first
+            (prepare or {}).get(name, lambda: None)()
             began = time.perf_counter()
             contestants[name]()
             rates[name].append(work / (time.perf_counter() - began))

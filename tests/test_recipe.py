@@ -37,8 +37,7 @@ def test_overrides_set_single_keys(recipe):
     ("text", "says"),
     [
         ("nmae: x\nmodel: {family: bert}", "nmae is not a setting .did you mean name"),
-        ("name: x", "model is missing"),
-        ("model: {famly: bert}", "model.family is missing .did you mean famly"),
+        ("model: {famly: bert}", "model: give family or path .did you mean famly"),
         ("model: {family: bert, layers: six}", "model.layers cannot be 'six'"),
         ("model: {family: bert, layers: 4.5}", "model.layers cannot be 4.5"),
         ("model: {family: bert, layers: true}", "model.layers cannot be True"),

@@ -73,6 +73,40 @@ def tokenizer(
 
 
 @app.command()
+def pretrain(
+    recipe: Annotated[Path, typer.Argument(help="A recipe (.yml).")],
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The run folder (runs/NAME).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a language model from scratch, or further: tokenizer, tokens, training, a folder that opens anywhere."""
+    from weft.recipe import read_recipe
+    from weft.train.pretrain import pretrain
+
+    read = read_recipe(recipe, settings or ())
+    folder = output or Path("runs") / read.name
+    results = pretrain(read, recipe.parent, folder, resume=resume)
+    _print(results, as_json)
+    _next(f"weft info {results['model']}", f"{folder}/report.html has the curves.", quiet=as_json)
+
+
+@app.command()
+def run(
+    recipe: Annotated[Path, typer.Argument(help="A recipe (.yml).")],
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The run folder (runs/NAME).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The whole recipe: what is done is skipped, what was stopped goes on, what is out of date is done anew."""
+    from weft.recipe import read_recipe
+    from weft.run import run
+
+    read = read_recipe(recipe, settings or ())
+    _print(run(read, recipe.parent, output or Path("runs") / read.name), as_json)
+
+
+@app.command()
 def families(as_json: AsJson = False) -> None:
     """The model families and their published sizes, with parameter counts."""
     from weft.model.families import FAMILIES
@@ -93,6 +127,11 @@ def schema(as_json: AsJson = False) -> None:
     from weft.recipe import schema
 
     print(json.dumps(schema()))
+
+
+def _next(command: str, hint: str, *, quiet: bool) -> None:
+    if not quiet:
+        print(f"{hint} Next: {command}", file=sys.stderr)
 
 
 def _print(facts: dict[str, Any], as_json: bool) -> None:

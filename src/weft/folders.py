@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from weft.errors import FolderError, WeftError
+from weft.errors import FolderError
 
 MANIFEST = "weft.json"
 STALE_SECONDS = 3600.0  # nobody is still writing what nobody touched for an hour
@@ -29,7 +29,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file atomically."""
-    with _disk_errors(path):
+    with disk_errors(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -66,7 +66,7 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
         raise FolderError(f"{path} is read-only.")
     if path.is_dir() and any(path.iterdir()) and not (path / mark).exists():
         raise FolderError(f"{path} holds other things (it has no {mark}). Choose a new or empty folder.")
-    with _disk_errors(path):
+    with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for stale in path.parent.glob(f".{path.name}.new-*"):  # of a save that was killed
             if time.time() - stale.stat().st_mtime > STALE_SECONDS:
@@ -91,7 +91,7 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
 def manifest(folder: Path, **facts: Any) -> dict[str, Any]:
     """What a folder holds: the facts given, and each file's size and SHA-256."""
     files = {
-        str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+        str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
         for file in sorted(folder.rglob("*"))
         if file.is_file() and file.name != MANIFEST
     }
@@ -106,7 +106,7 @@ def changed_files(folder: Path) -> list[str]:
     return [
         name
         for name, entry in files.items()
-        if not (folder / name).is_file() or _sha256(folder / name) != entry.get("sha256")
+        if not (folder / name).is_file() or sha256_of(folder / name) != entry.get("sha256")
     ]
 
 
@@ -169,12 +169,12 @@ def _exchange(a: Path, b: Path) -> bool:
 
 
 @contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise WeftError(
+            raise FolderError(
                 f"No space left on the disk while writing {path}; what was there before is whole."
             ) from error
         raise FolderError(f"{path} cannot be written: {error.strerror or error}.") from error
@@ -195,7 +195,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _sha256(file: Path) -> str:
+def sha256_of(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

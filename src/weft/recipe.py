@@ -9,18 +9,61 @@ once.
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from weft.errors import RecipeError, suggest
 
 MOST_BYTES = 1_000_000
+SectionKind = TypeVar("SectionKind", bound=BaseModel)
 
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SourceSection(Section):
+    path: str = Field(min_length=1, description="a text file (.txt, .md, .jsonl) or a folder of them")
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="its share of what training sees")
+
+
+class SplitsSection(Section):
+    """What is held out: below 1 a share of the text, from 1 on so many characters (of a source that is one text)."""
+
+    validation: float = Field(default=0.05, ge=0, allow_inf_nan=False)
+    test: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
+class CorpusSection(Section):
+    """Either `sources`, which are split here, or `path`, a folder with train, validation and test in it."""
+
+    sources: list[SourceSection] | None = Field(None, min_length=1)
+    path: str | None = Field(None, min_length=1, description="a built corpus: train.*, validation.*, test.*")
+    splits: SplitsSection = SplitsSection()
+    documents: Literal["file", "line", "block"] | None = Field(
+        None, description="what a document of a .txt file is: the file, a line, or a block between blank lines"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        return _exactly_one(self, "sources", "path")
+
+
+class TokenizerSection(Section):
+    """Either `kind`, and it is trained on the corpus, or `path` to an existing one."""
+
+    kind: Literal["bpe", "wordpiece", "unigram", "char"] | None = None
+    path: str | None = Field(None, min_length=1, description="a folder with a tokenizer.json, or BERT's or GPT-2's own")
+    vocab_size: int | None = Field(None, ge=1, description="tokens, special ones included; char takes all there are")
+    cased: bool = Field(False, description="WordPiece: keep upper case and accents")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.path is not None and self.vocab_size is not None:
+            raise ValueError("vocab_size goes with kind; a tokenizer that is loaded has its size")
+        return _exactly_one(self, "kind", "path")
 
 
 class ModelSection(BaseModel):
@@ -28,9 +71,10 @@ class ModelSection(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    family: str = Field(
-        description="bert, roberta, distilbert, gpt2, t5, transformer, llama, qwen3, modernbert or lstm"
+    family: str | None = Field(
+        None, description="bert, roberta, distilbert, gpt2, t5, transformer, llama, qwen3, modernbert or lstm"
     )
+    path: str | None = Field(None, min_length=1, description="a model folder whose training goes on")
     size: str | None = Field(None, description="a published size of the family: base, mini, gpt3-175b …")
     head: str | None = Field(
         None, description="masked, causal, seq2seq, sequence, token, span …; the family's own if left out"
@@ -44,14 +88,79 @@ class ModelSection(BaseModel):
         None, description="learned, sinusoidal, rotary or relative; or how many there are"
     )
 
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.path is not None and (others := self.model_fields_set - {"path"} | set(self.model_extra or {})):
+            raise ValueError(f"a model that is loaded by its path has its settings: leave out {min(others)}")
+        return _exactly_one(self, "family", "path")
+
     def settings(self) -> dict[str, Any]:
         """What was said, for `families.design`."""
         return {key: value for key, value in self.model_dump().items() if value is not None}
 
 
+Objective = Literal["causal", "masked", "masked+next-sentence", "masked+sentence-order", "span"]
+
+
+class PretrainSection(Section):
+    """What is learnt, for how long, and how. What is left out is chosen; the run folder's recipe.yml says what."""
+
+    objective: Objective | None = Field(None, description="the family's own if left out")
+    budget: str = Field("20m", description="20m (or 90s, 2h), 2000 steps, 50M tokens or 3 epochs")
+    sequence_length: int | None = Field(None, ge=4, le=1_000_000, description="tokens, special ones included")
+    batch_tokens: int | None = Field(None, ge=1, description="tokens in a step")
+    accumulation: int = Field(1, ge=1, description="pieces a step is cut into, to save memory")
+    optimizer: Literal["adamw", "muon"] = "muon"
+    learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="AdamW's peak")
+    matrix_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="Muon's peak, for matrices")
+    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False)
+    schedule: Literal["cosine", "linear", "wsd"] = "wsd"
+    decay: float = Field(0.5, gt=0, le=1, description="wsd: the share of the steps over which the rate falls to 0")
+    warmup: float = Field(0.02, ge=0, allow_inf_nan=False, description="below 1 a share of the steps, else steps")
+    clip: float = Field(1.0, ge=0, allow_inf_nan=False, description="longest gradient; 0: as it is")
+    dropout: float | None = Field(None, ge=0, lt=1, description="while pre-training; none unless asked for")
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    mask_share: float = Field(0.15, gt=0, lt=1)
+    mask_unit: Literal["token", "word", "span", "cover"] = "token"
+    precision: Literal["float32", "bfloat16"] | None = Field(None, description="bfloat16 where it is the faster one")
+    compile: bool | None = Field(None, description="torch.compile; measured if left out, when the run is long enough")
+    seed: int = Field(0, ge=0, lt=2**31)
+    log_every: int | None = Field(None, ge=1, description="steps")
+    validate_every: int | None = Field(None, ge=1, description="steps")
+    checkpoint_every: int | None = Field(None, ge=1, description="steps")
+    validation_tokens: int | None = Field(None, ge=1, description="how much is validated on while training")
+    keep: int = Field(2, ge=1, description="checkpoints that stay, beside the best")
+    patience: int | None = Field(None, ge=1, description="validations without a better loss before the run stops")
+
+
+class PretrainPlan(PretrainSection):
+    """The same with everything chosen; the budget is in steps."""
+
+    objective: Objective
+    sequence_length: int
+    batch_tokens: int
+    learning_rate: float
+    precision: Literal["float32", "bfloat16"]
+    compile: bool
+    log_every: int
+    validate_every: int
+    checkpoint_every: int
+    validation_tokens: int
+
+
 class Recipe(Section):
-    name: str = Field("weft", description="what the run is called")
-    model: ModelSection
+    name: str = Field("weft", min_length=1, description="what the run is called")
+    corpus: CorpusSection | None = None
+    tokenizer: TokenizerSection | None = None
+    model: ModelSection | None = None
+    pretrain: PretrainSection | None = None
+
+
+def _exactly_one(section: SectionKind, first: str, second: str) -> SectionKind:
+    given = [name for name in (first, second) if getattr(section, name) is not None]
+    if len(given) != 1:
+        raise ValueError(f"give {first} or {second}{', not both' if given else ''}")
+    return section
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -110,6 +219,11 @@ def _sentence(error: Any) -> str:
             return f"{path} is not a setting{suggest(str(last), _names(above))}."
         case "missing":
             return f"{path} is missing{suggest(str(last), error['input'])}."
+        case "value_error":
+            said = str(error["ctx"]["error"])
+            unknown = [key for key in error["input"] if key not in _names([*above, last])]
+            hint = suggest(said.split()[1], unknown) if said.startswith("give ") else ""
+            return f"{path}: {said}{hint}."
     return f"{path} cannot be {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}."
 
 
@@ -117,7 +231,11 @@ def _names(path: list[Any]) -> list[str]:
     """The settings of the section at this path."""
     section: Any = Recipe
     for part in path:
+        if isinstance(part, int):  # a place in a list of sections
+            continue
         section = section.model_fields[part].annotation
+        while not hasattr(section, "model_fields"):  # list[Section] | None
+            section = next(kind for kind in get_args(section) if kind is not type(None))
     return list(section.model_fields)
 
 

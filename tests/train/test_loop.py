@@ -90,7 +90,7 @@ def test_a_run_killed_anywhere_and_resumed_ends_with_the_same_bytes(setting, opt
     settings = spec(optimizer=OptimizerSpec(optimizer))
     unbroken, state = run(setting, tmp_path / "unbroken", settings)
     assert settings.steps * settings.samples > 1.3 * len(setting[1]) or setting[0] == "bert"  # crosses an epoch
-    real, killed = loop._step, []
+    real, killed = loop.one_step, []
 
     def step_or_die(*arguments):
         if arguments[-1] in (4, 9, 10, 15) and arguments[-1] not in killed:
@@ -98,7 +98,7 @@ def test_a_run_killed_anywhere_and_resumed_ends_with_the_same_bytes(setting, opt
             raise Killed
         return real(*arguments)
 
-    monkeypatch.setattr(loop, "_step", step_or_die)
+    monkeypatch.setattr(loop, "one_step", step_or_die)
     for _ in range(4):
         with pytest.raises(Killed):
             run(setting, tmp_path / "broken", settings, resume=True)

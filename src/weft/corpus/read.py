@@ -1,17 +1,21 @@
 """Documents out of files, one after another: memory does not grow with the corpus.
 
-A `.txt` or `.md` file is one document, a `.jsonl` file one per line (its `text`); a folder stands for the files in it.
-Text must be UTF-8; what is not is refused with the file and the place, because a silent repair would train on noise.
+A `.txt` or `.md` file is one document (or one per line, or per block between blank lines, as `unit` says), a `.jsonl`
+file one per line (its `text`); a folder stands for the files in it. Text must be UTF-8; what is not is refused with the
+file and the place, because a silent repair would train on noise.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from weft.errors import InputError
 
 TEXT, LINES = (".txt", ".md", ".text"), (".jsonl", ".ndjson")
+MOST_LINE = 2**28  # bytes in a line that is read as a document of its own
+Unit = Literal["file", "line", "block"]
 
 
 @dataclass(frozen=True)
@@ -37,33 +41,61 @@ def find_files(sources: Sequence[Path]) -> list[Path]:
     return files
 
 
-def read_documents(sources: Sequence[Path]) -> Iterator[Document]:
-    """Every document that has any text in it."""
+def read_documents(sources: Sequence[Path], unit: Unit = "file") -> Iterator[Document]:
+    """Every document that has any text in it. `unit` is what a document of a text file is."""
     for file in find_files(sources):
-        texts = _read_lines(file) if file.suffix in LINES else iter([(0, _read_text(file))])
-        for number, text in texts:
+        for number, text in enumerate(_texts(file, unit)):
             if text.strip():
                 yield Document(text, file, number)
 
 
-def _read_text(file: Path) -> str:
-    return _decode(file.read_bytes(), file, 0)
+def _texts(file: Path, unit: Unit) -> Iterator[str]:
+    if file.suffix in LINES:
+        return _read_json_lines(file)
+    match unit:
+        case "file":
+            return iter([_decode(file.read_bytes(), file, 0)])
+        case "line":
+            return (_decode(line, file, number).rstrip("\r\n") for number, line in _lines(file))
+        case "block":
+            return _read_blocks(file)
 
 
-def _read_lines(file: Path) -> Iterator[tuple[int, str]]:
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
     with file.open("rb") as stream:
-        for number, line in enumerate(stream):
-            if not line.strip():
-                continue
-            try:
-                text = json.loads(_decode(line, file, number))["text"]
-            except (ValueError, KeyError, TypeError) as error:
-                if isinstance(error, InputError):
-                    raise
-                raise InputError(f'{file}, line {number + 1}: this is not a JSON object with a "text".') from None
-            if not isinstance(text, str):
-                raise InputError(f"{file}, line {number + 1}: its text is {type(text).__name__}, not a string.")
-            yield number, _whole(text, f"{file}, line {number + 1}")
+        number = 0
+        while line := stream.readline(MOST_LINE + 1):
+            if len(line) > MOST_LINE:
+                raise InputError(f"{file}, line {number + 1} has no end in {MOST_LINE:,} bytes.")
+            yield number, line
+            number += 1
+
+
+def _read_blocks(file: Path) -> Iterator[str]:
+    block: list[str] = []
+    for number, line in _lines(file):
+        text = _decode(line, file, number)
+        if text.strip():
+            block.append(text)
+        elif block:
+            yield "".join(block).rstrip("\r\n")
+            block = []
+    yield "".join(block).rstrip("\r\n")
+
+
+def _read_json_lines(file: Path) -> Iterator[str]:
+    for number, line in _lines(file):
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(_decode(line, file, number))["text"]
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InputError(f'{file}, line {number + 1}: this is not a JSON object with a "text".') from None
+        if not isinstance(text, str):
+            raise InputError(f"{file}, line {number + 1}: its text is {type(text).__name__}, not a string.")
+        yield _whole(text, f"{file}, line {number + 1}")
 
 
 def _decode(data: bytes, file: Path, line: int) -> str:

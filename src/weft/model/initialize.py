@@ -50,6 +50,13 @@ def initialize(network: nn.Module, spec: InitSpec, *, width: int, layers: int, s
             fill(out.weight, spec.std * (2 * layers) ** -0.5)
 
 
+@torch.no_grad()
+def silence_blocks(network: nn.Module) -> None:
+    """Every block begins by adding nothing to the residual stream, and finds its voice by training."""
+    for out in _residual_writers(network):
+        out.weight.zero_()
+
+
 def _residual_writers(network: nn.Module) -> list[nn.Linear]:
     attention = [m.out for m in network.modules() if isinstance(m, Attention | CrossAttention)]
     return attention + [m.down for m in network.modules() if isinstance(m, FeedForward)]

@@ -5,7 +5,7 @@ side; a pair objective has a label per sequence. `counts` says over how many sco
 so that the caller can divide by the true count of a whole step, however it is cut into pieces.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -27,10 +27,14 @@ class Batch:
     labels: Tensor | None = None  # (S,) right answers about whole sequences
     counts: dict[str, int] = field(default_factory=dict)  # scored items by head
 
+    def to(self, device: torch.device) -> "Batch":
+        if device.type == "cpu":
+            return self
+        moved = {name: getattr(self, name) for name in ("packed", "targets", "rows", "decoder", "labels")}
+        return replace(self, **{name: part.to(device) for name, part in moved.items() if part is not None})
+
 
 class Objective(Protocol):
-    head: str  # the family's head, as in `Family.architecture`
-
     def __len__(self) -> int:
         """Samples in an epoch."""
 

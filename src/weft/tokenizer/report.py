@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.tokenizer.tokenizer import Tokenizer
+from weft.tokenizer.tokenizer import Tokenizer, cut_long
 
 MOST_BYTES = 50_000_000  # enough to tell; a report should not take longer than the training
 SHOWN = 20
@@ -33,8 +33,11 @@ def report_on(tokenizer: Tokenizer, texts: Iterable[str]) -> Report:
     documents = size = 0
     for text in texts:
         documents += 1
-        size += len(text.encode())
-        counts.update(tokenizer.engine.encode(text, add_special_tokens=False).ids)
+        for piece in cut_long(text):
+            size += len(piece.encode())
+            counts.update(tokenizer.engine.encode(piece, add_special_tokens=False).ids)
+            if size > MOST_BYTES:
+                break
         if size > MOST_BYTES:
             break
     tokens = counts.total()

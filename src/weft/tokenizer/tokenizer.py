@@ -2,12 +2,15 @@
 saving).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import tokenizers
 
+PIECE = 200_000  # characters of a long document that are handed over as one
+CUT = re.compile(r"(?<=\w)(?= \w)")
 Role = Literal["unk", "pad", "cls", "sep", "mask", "bos", "eos"]
 
 
@@ -45,3 +48,17 @@ class Tokenizer:
     @property
     def vocabulary(self) -> int:
         return self.engine.get_vocab_size(with_added_tokens=True)
+
+
+def cut_long(text: str, most: int = PIECE) -> list[str]:
+    """Pieces of about `most` characters that join to the text, so that one long document fills all threads. They are
+    cut in front of a space behind a word, where every kind of tokenizer cuts as well; only a text without one in
+    `most` characters is cut anywhere.
+    """
+    pieces, start = [], 0
+    while len(text) - start > most:
+        found = CUT.search(text, start + most // 2, start + most)
+        end = found.start() if found else start + most
+        pieces.append(text[start:end])
+        start = end
+    return [*pieces, text[start:]]

@@ -22,7 +22,7 @@ import numpy as np
 
 from weft.errors import FolderError, InputError
 from weft.folders import read_json, to_json, write_file
-from weft.tokenizer.tokenizer import Tokenizer
+from weft.tokenizer.tokenizer import Tokenizer, cut_long
 
 SHARD_BYTES = 64_000_000  # of text
 BATCH_BYTES = 4_000_000  # of text handed to the tokenizer at once: enough for all its threads
@@ -39,6 +39,8 @@ class TokenShards:
     dtype: np.dtype
     separator: int
     lengths: tuple[int, ...]  # tokens per shard
+    characters: int = 0  # of the text they stand for
+    bytes: int = 0
 
     @cached_property
     def starts(self) -> np.ndarray:
@@ -86,14 +88,18 @@ def build_shards(
     folder: Path,
     *,
     separator: int,
+    opening: int | None = None,
     sentences: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> TokenShards:
-    """`texts` must be the same documents in the same order each time; finished shards are kept."""
+    """`texts` must be the same documents in the same order each time; finished shards are kept. `separator` ends each
+    document, `opening` begins it if there is one.
+    """
     dtype = np.dtype(np.uint16 if tokenizer.vocabulary <= 2**16 else np.uint32)
     settings = {
         "dtype": dtype.name,
         "separator": separator,
+        "opening": opening,
         "sentences": sentences,
         "shard_bytes": shard_bytes,
         "tokenizer": hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest(),
@@ -103,7 +109,7 @@ def build_shards(
     while group := list(_take(documents, shard_bytes)):
         text = _fingerprint(group)
         if not _is_done(folder, count, text):
-            _write_shard(folder, count, group, tokenizer, dtype, separator, sentences, text)
+            _write_shard(folder, count, group, tokenizer, dtype, (opening, separator), sentences, text)
         count += 1
     if count == 0:
         raise InputError("There is no text to make tokens of.")
@@ -117,7 +123,12 @@ def open_shards(folder: Path) -> TokenShards:
         raise FolderError(f"{folder} is not finished; build it again, and it goes on where it stopped.")
     shards = [read_json(folder / f"{shard:05}.json") for shard in range(settings["shards"])]
     return TokenShards(
-        folder, np.dtype(settings["dtype"]), settings["separator"], tuple(shard["tokens"] for shard in shards)
+        folder,
+        np.dtype(settings["dtype"]),
+        settings["separator"],
+        tuple(shard["tokens"] for shard in shards),
+        sum(shard["characters"] for shard in shards),
+        sum(shard["bytes"] for shard in shards),
     )
 
 
@@ -172,13 +183,16 @@ def _write_shard(
     group: list[str],
     tokenizer: Tokenizer,
     dtype: np.dtype,
-    separator: int,
+    frame: tuple[int | None, int],
     sentences: bool,
     text: str,
 ) -> None:
     parts: list[np.ndarray] = []
     ends, breaks, total = [], [], 0
+    opening, separator = frame
     for rows in _encode(group, tokenizer, sentences):
+        if opening is not None:
+            rows[0].insert(0, opening)
         for row in rows:
             total += len(row)
             breaks.append(total)
@@ -195,18 +209,26 @@ def _write_shard(
         data = array.tobytes()
         write_file(folder / name, data)
         sums[name] = hashlib.sha256(data).hexdigest()
-    facts = {"documents": len(group), "tokens": total, "text": text, "sha256": sums}
+    facts = {
+        "documents": len(group),
+        "tokens": total,
+        "characters": sum(map(len, group)),
+        "bytes": sum(len(document.encode()) for document in group),
+        "text": text,
+        "sha256": sums,
+    }
     write_file(folder / f"{shard:05}.json", to_json(facts))
 
 
 def _encode(group: list[str], tokenizer: Tokenizer, sentences: bool) -> Iterator[list[list[int]]]:
-    """Each document as the token ids of its sentences, or of itself; many at a time, in all the tokenizer's threads."""
-    documents = [split_sentences(text) if sentences else [text] for text in group]
+    """Each document as the token ids of its sentences, or of its pieces; many at a time, in all the tokenizer's
+    threads.
+    """
     batch: list[list[str]] = []
     size = 0
-    for document in documents:
-        batch.append(document)
-        size += sum(map(len, document))
+    for text in group:
+        batch.append(split_sentences(text) if sentences else cut_long(text))
+        size += len(text)
         if size >= BATCH_BYTES:
             yield from _encode_batch(batch, tokenizer)
             batch, size = [], 0

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim import Optimizer
 
 from weft.errors import FolderError
 from weft.folders import MANIFEST, changed_files, manifest, read_json, replace_folder, to_json
+from weft.interchange.tensor_files import write_tensors
 from weft.model.network import Network
 from weft.progress import say
 
@@ -32,8 +33,8 @@ def save_checkpoint(
     place = folder / f"step-{step:06}"
     weights = {name: parameter.detach() for name, parameter in network.named_parameters()}
     with replace_folder(place, mark=STATE) as new:
-        save_file({name: tensor.contiguous() for name, tensor in weights.items()}, new / "network.safetensors")
-        save_file(_optimizer_tensors(network, optimizers), new / "optimizer.safetensors")
+        write_tensors({name: tensor.contiguous() for name, tensor in weights.items()}, new / "network.safetensors")
+        write_tensors(_optimizer_tensors(network, optimizers), new / "optimizer.safetensors")
         (new / STATE).write_bytes(to_json({"step": step, **state}))
         (new / MANIFEST).write_bytes(to_json(manifest(new)))
     older = [number for number in list_checkpoints(folder) if number != step]
@@ -67,8 +68,13 @@ def restore_newest(folder: Path, network: Network, optimizers: Sequence[Optimize
     return None
 
 
-@torch.no_grad()
 def restore(place: Path, network: Network, optimizers: Sequence[Optimizer]) -> None:
+    restore_weights(place, network)
+    _fill_optimizers(load_file(place / "optimizer.safetensors"), network, optimizers)
+
+
+@torch.no_grad()
+def restore_weights(place: Path, network: Network) -> None:
     weights = load_file(place / "network.safetensors")
     parameters = dict(network.named_parameters())
     if wrong := sorted(set(weights) ^ set(parameters)):
@@ -77,7 +83,6 @@ def restore(place: Path, network: Network, optimizers: Sequence[Optimizer]) -> N
         if weights[name].shape != parameter.shape:
             raise FolderError(f"{place} is of another model: {name} has another shape.")
         parameter.copy_(weights[name])
-    _fill_optimizers(load_file(place / "optimizer.safetensors"), network, optimizers)
 
 
 def _optimizer_tensors(network: Network, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:

@@ -7,11 +7,10 @@ checkpoint ends with the same bytes as one that never stopped, and there is no o
 A loss or gradient that is not finite stops the run with a reason before it can touch the weights.
 """
 
-import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,16 +21,17 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from weft.errors import WeftError
-from weft.folders import write_file
+from weft.model.flops import training_flops
 from weft.model.network import Network
 from weft.objectives.objective import Batch, Objective, scaled_loss, scores
 from weft.progress import say
 from weft.tokens.order import Order, Place
 from weft.train.checkpoints import restore_newest, save_checkpoint
 from weft.train.optimizers import OptimizerSpec, make_optimizers, set_rate
+from weft.train.record import Record
 from weft.train.schedules import Schedule
 
-METRICS, LOG = "metrics.jsonl", "train.log"
+SAMPLE_EVERY = 4  # validations
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,24 @@ class TrainSpec:
     accumulation: int = 1  # pieces a step is cut into, to save memory
     clip: float = 1.0
     smoothing: float = 0.0
+    precision: torch.dtype = torch.float32  # of the products; the weights are fp32 always
     log_every: int = 10
     validate_every: int = 200
     checkpoint_every: int = 500
     keep: int = 2
     patience: int | None = None  # validations without a better loss before the run stops early
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a caller may add to a run; none of it touches the weights."""
+
+    sample: Callable[[], str] | None = None  # after some validations: what the model does by now
+    # Before the first step of the schedule's decay, given the seconds a step took so far: how many steps there are to
+    # be. It must give the same answer when the run goes on after a kill.
+    retime: Callable[[int, float], TrainSpec] | None = None
+    figures: Callable[[dict[str, float]], dict[str, float]] | None = None  # more figures out of validation's losses
+    peak: float | None = None  # FLOP/s of the machine, to say how much of it is used
 
 
 class Interrupted(WeftError):
@@ -70,50 +83,73 @@ def train(
     *,
     validation: Sequence[Batch] = (),
     resume: bool = False,
+    hooks: Hooks | None = None,
 ) -> dict[str, Any]:
     """Train in place. `objectives[s]` makes batches of source `s`. Returns the last state: step, best, best_loss."""
     network.train()
+    hooks = hooks or Hooks()
     optimizers = make_optimizers(network, spec.optimizer)
     checkpoints = folder / "checkpoints"
-    state: dict[str, Any] = {"step": 0, "best": None, "best_loss": None, "waited": 0}
+    state: dict[str, Any] = {"step": 0, "tokens": 0, "best": None, "best_loss": None, "waited": 0}
     if resume and (found := restore_newest(checkpoints, network, optimizers)):
         state = found
-        say(f"Going on from step {state['step']}.")
-    record = _Record(folder, state["step"])
-
-    def checkpoint(step: int) -> None:
-        kept = {key: value for key, value in state.items() if key != "step"}
-        save_checkpoint(checkpoints, step, network, optimizers, keep=spec.keep, state=kept)
+        say(f"Going on from step {state['step']:,}.")
+    record = Record(folder, state["step"], spec.steps, hooks.peak)
+    stopping = False
 
     with _stop_signals() as stopped:
-        for step in range(state["step"], spec.steps):
-            loss, norm = _step(network, objectives, order, optimizers, spec, step)
-            state["step"] = done = step + 1
-            facts = {"step": done, "loss": loss, "grad_norm": norm, "lr": optimizers[-1].param_groups[0]["lr"]}
-            is_last = done == spec.steps
-            if validation and (is_last or done % spec.validate_every == 0):
-                facts |= validate(network, validation)
-                _remember(state, facts["validation_loss"], done)
-            if is_last or done % spec.log_every == 0 or "validation_loss" in facts:
-                record.write(facts, spec)
-            early = spec.patience is not None and state["waited"] >= spec.patience
-            if is_last or early or stopped() or done % spec.checkpoint_every == 0:
-                checkpoint(done)
-            if early:
-                say(f"Stopping early at step {done}: {spec.patience} validations without a better loss.")
+        step = state["step"]
+        while step < spec.steps and not _is_over(state, spec):
+            if hooks.retime is not None and step == spec.schedule.decay_begins and step > record.first:
+                spec = hooks.retime(step, record.seconds / (step - record.first))
+                record.steps = spec.steps
+            began = time.perf_counter()
+            loss, norm, batches = one_step(network, objectives, order, optimizers, spec, step)
+            step += 1
+            tokens = sum(len(batch.packed.tokens) for batch in batches)
+            record.count(tokens, _flops(network, batches), time.perf_counter() - began)
+            state |= {"step": step, "tokens": state["tokens"] + tokens}
+            facts = {"step": step, "tokens": state["tokens"], "loss": loss, "grad_norm": norm}
+            facts["lr"] = optimizers[-1].param_groups[0]["lr"]
+            is_last = step == spec.steps
+            if validation and (is_last or step % spec.validate_every == 0):
+                facts |= validate(network, validation, spec.precision)
+                facts |= hooks.figures(facts) if hooks.figures is not None else {}
+                _remember(state, facts["validation_loss"], step)
+            validated = "validation_loss" in facts
+            if hooks.sample is not None and validated and (is_last or step % (SAMPLE_EVERY * spec.validate_every) == 0):
+                facts["sample"] = hooks.sample()
+            if validated or is_last or step % spec.log_every == 0:
+                record.write(facts)
+            record.show(facts, always=validated or is_last)
+            stopping = stopped() and not is_last
+            if is_last or stopping or _is_over(state, spec) or step % spec.checkpoint_every == 0:
+                kept = {key: value for key, value in state.items() if key != "step"}
+                save_checkpoint(checkpoints, step, network, optimizers, keep=spec.keep, state=kept)
+            if stopping:
                 break
-            if stopped() and not is_last:
-                raise Interrupted(f"Stopped at step {done} of {spec.steps}; --resume goes on from here.")
+    record.close()
+    if stopping:
+        raise Interrupted(f"Stopped at step {step:,} of {spec.steps:,}; --resume goes on from here.")
+    if step < spec.steps:
+        say(f"Stopping early at step {step:,}: {spec.patience} validations without a better loss.")
     return state
 
 
-def validate(network: Network, batches: Sequence[Batch]) -> dict[str, float]:
+def _is_over(state: dict[str, Any], spec: TrainSpec) -> bool:
+    return spec.patience is not None and state["waited"] >= spec.patience
+
+
+def validate(network: Network, batches: Iterable[Batch], precision: torch.dtype = torch.float32) -> dict[str, float]:
     """Means over all batches: `validation_loss`, and for each head its loss and share of right answers."""
     network.eval()
+    device = _device(network)
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     for batch in batches:
-        for key, value in scores(network, batch).items():
+        with _precise(device, precision):
+            found = scores(network, batch.to(device))
+        for key, value in found.items():
             sums[key] = sums.get(key, 0.0) + value
         for kind, count in batch.counts.items():
             counts[kind] = counts.get(kind, 0) + count
@@ -126,20 +162,22 @@ def validate(network: Network, batches: Sequence[Batch]) -> dict[str, float]:
     return facts
 
 
-def _step(
+def one_step(
     network: Network,
     objectives: Sequence[Objective],
     order: Order,
     optimizers: list[torch.optim.Optimizer],
     spec: TrainSpec,
     step: int,
-) -> tuple[float, float]:
+) -> tuple[float, float, list[Batch]]:
     torch.manual_seed(_mix(spec.seed, step))
+    device = _device(network)
     batches = list(_batches(objectives, order.batch(step, spec.samples), spec))
     totals = {kind: sum(batch.counts[kind] for batch in batches) for kind in batches[0].counts}
     loss = 0.0
     for batch in batches:
-        part = scaled_loss(network, batch, totals, spec.smoothing)
+        with _precise(device, spec.precision):
+            part = scaled_loss(network, batch.to(device), totals, spec.smoothing)
         part.backward()
         loss += part.item()
     norm = float(clip_grad_norm_(network.parameters(), spec.clip if spec.clip > 0 else math.inf))
@@ -148,11 +186,11 @@ def _step(
             f"At step {step + 1} the loss is {loss} and its gradient {norm}: training has diverged. The weights are as "
             "the last checkpoint has them; try a lower learning rate, a longer warm-up or stronger clipping."
         )
-    set_rate(optimizers, spec.schedule(step))
+    set_rate(optimizers, spec.schedule(step), step)
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()
-    return loss, norm
+    return loss, norm, batches
 
 
 def _batches(objectives: Sequence[Objective], places: list[Place], spec: TrainSpec) -> Iterator[Batch]:
@@ -166,6 +204,18 @@ def _batches(objectives: Sequence[Objective], places: list[Place], spec: TrainSp
                 yield objective.batch([place.sample for place in mine], [place.epoch for place in mine], spec.seed)
 
 
+def _flops(network: Network, batches: list[Batch]) -> float:
+    return sum(training_flops(network, batch.packed, batch.decoder, len(batch.targets)) for batch in batches)
+
+
+def _device(network: Network) -> torch.device:
+    return next(network.parameters()).device
+
+
+def _precise(device: torch.device, precision: torch.dtype) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == torch.bfloat16)
+
+
 def _remember(state: dict[str, Any], loss: float, step: int) -> None:
     if state["best_loss"] is None or loss < state["best_loss"]:
         state.update(best=step, best_loss=loss, waited=0)
@@ -176,33 +226,6 @@ def _remember(state: dict[str, Any], loss: float, step: int) -> None:
 def _mix(seed: int, step: int) -> int:
     """A seed for each step; neighbours have nothing in common."""
     return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
-
-
-class _Record:
-    """metrics.jsonl, train.log, and a line for people now and then. Lines after the step we go on from are dropped."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        self.folder, self.began, self.first, self.shown = folder, time.monotonic(), step, 0.0
-        folder.mkdir(parents=True, exist_ok=True)
-        earlier = (folder / METRICS).read_text().splitlines() if step and (folder / METRICS).is_file() else []
-        kept = [line for line in earlier if line.endswith("}") and json.loads(line)["step"] <= step]
-        write_file(folder / METRICS, "".join(line + "\n" for line in kept).encode())
-
-    def write(self, facts: dict[str, Any], spec: TrainSpec) -> None:
-        seconds = time.monotonic() - self.began
-        rate = (facts["step"] - self.first) / max(seconds, 1e-9)
-        with (self.folder / METRICS).open("a") as file:
-            file.write(json.dumps({**facts, "seconds": round(seconds, 3), "steps_per_second": round(rate, 3)}) + "\n")
-        left = (spec.steps - facts["step"]) / rate
-        line = f"step {facts['step']}/{spec.steps}  loss {facts['loss']:.4f}"
-        if "validation_loss" in facts:
-            line += f"  validation {facts['validation_loss']:.4f}"
-        line += f"  {rate:.1f} steps/s  {left:.0f} s left"
-        with (self.folder / LOG).open("a") as file:
-            file.write(time.strftime("%Y-%m-%d %H:%M:%S ") + line + "\n")
-        if seconds - self.shown >= 5 or "validation_loss" in facts or facts["step"] == spec.steps:
-            self.shown = seconds
-            say(line)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from weft.model.attention import Attention, CrossAttention
 from weft.model.feedforward import FeedForward
 from weft.model.network import Network
 
+MOMENTUM, MOMENTUM_STEPS = 0.95, 300
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's quintic: steep at 0, so that five rounds are enough
 
 
@@ -31,7 +32,6 @@ class OptimizerSpec:
     betas: tuple[float, float] = (0.9, 0.95)
     epsilon: float = 1e-8
     matrix_rate: float = 0.02  # Muon's own, for matrices
-    momentum: float = 0.95
 
 
 def make_optimizers(network: Network, spec: OptimizerSpec) -> list[Optimizer]:
@@ -51,13 +51,16 @@ def make_optimizers(network: Network, spec: OptimizerSpec) -> list[Optimizer]:
         {"params": [network.get_parameter(name)], "rows": rows, "peak": spec.matrix_rate, "weight_decay": decay}
         for name, rows in matrices.items()
     ]
-    return [Muon(parts, learning_rate=spec.matrix_rate, momentum=spec.momentum), adamw]
+    return [Muon(parts, learning_rate=spec.matrix_rate), adamw]
 
 
-def set_rate(optimizers: Iterable[Optimizer], share: float) -> None:
+def set_rate(optimizers: Iterable[Optimizer], share: float, step: int) -> None:
+    """The rates of this step, and Muon's momentum: early gradients are soon out of date, so it grows from 0.85."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * share
+            if isinstance(optimizer, Muon):
+                group["momentum"] = min(MOMENTUM, 0.85 + (MOMENTUM - 0.85) * step / MOMENTUM_STEPS)
 
 
 def _matrices(network: Network) -> dict[str, tuple[int, ...]]:
@@ -82,13 +85,17 @@ def _matrices(network: Network) -> dict[str, tuple[int, ...]]:
 
 
 class Muon(Optimizer):
-    """momentum ← μ · momentum + gradient;   weight ← weight − rate · orthogonal(gradient + μ · momentum)."""
+    """momentum ← μ · momentum + gradient;   weight ← weight − rate · orthogonal(gradient + μ · momentum).
 
-    def __init__(self, groups: Iterable[dict[str, Any]], *, learning_rate: float, momentum: float) -> None:
-        super().__init__(groups, {"lr": learning_rate, "momentum": momentum, "weight_decay": 0.0})
+    Maps of one shape are orthogonalised together: on small models many little products cost more than the arithmetic.
+    """
+
+    def __init__(self, groups: Iterable[dict[str, Any]], *, learning_rate: float) -> None:
+        super().__init__(groups, {"lr": learning_rate, "momentum": MOMENTUM, "weight_decay": 0.0})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        maps: dict[torch.Size, list[tuple[Tensor, Tensor, float]]] = {}  # by shape: direction, weight, rate
         for group in self.param_groups:
             (weight,) = group["params"]
             if weight.grad is None:
@@ -99,18 +106,24 @@ class Muon(Optimizer):
             momentum = state["momentum"].mul_(group["momentum"]).add_(weight.grad)
             direction = weight.grad.add(momentum, alpha=group["momentum"])  # Nesterov's look ahead
             weight.mul_(1 - group["lr"] * group["weight_decay"])
-            update = torch.cat([orthogonal(part) for part in direction.split(group["rows"])])
-            weight.add_(update.to(weight.dtype), alpha=-group["lr"])
+            for part, rows in zip(direction.split(group["rows"]), weight.split(group["rows"]), strict=True):
+                maps.setdefault(part.shape, []).append((part, rows, group["lr"]))
+        for alike in maps.values():
+            updates = orthogonal(torch.stack([direction for direction, _, _ in alike]))
+            for update, (_, rows, rate) in zip(updates, alike, strict=True):
+                rows.add_(update.to(rows.dtype), alpha=-rate)
 
 
-def orthogonal(matrix: Tensor, rounds: int = 5) -> Tensor:
-    """About U Vᵀ of the matrix U S Vᵀ, scaled so that an update changes outputs alike whatever the shape."""
+def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:
+    """About U Vᵀ of each matrix U S Vᵀ (…, rows, columns), scaled so that updates change outputs alike in any shape."""
     a, b, c = NEWTON_SCHULZ
-    tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix
+    rows, columns = matrices.shape[-2:]
+    x = matrices.mT if rows > columns else matrices
     x = x.bfloat16() if x.is_cuda else x
-    x = x / (x.norm() + 1e-7)
-    for _ in range(rounds):
-        square = x @ x.T
-        x = a * x + (b * square + c * square @ square) @ x
-    return (x.T if tall else x) * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    x = x.flatten(0, -3) if x.dim() > 2 else x[None]
+    for _ in range(rounds):  # x ← a x + (b s + c s²) x,   s = x xᵀ
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    x = x.view(*matrices.shape[:-2], *x.shape[-2:])
+    return (x.mT if rows > columns else x) * max(1.0, rows / columns) ** 0.5

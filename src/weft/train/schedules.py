@@ -19,13 +19,17 @@ class Schedule:
     decay: float = 0.5  # of the run; wsd only
     floor: float = 0.0  # share of the peak at the end
 
+    @property
+    def decay_begins(self) -> int:
+        """The first step whose rate may be below the peak."""
+        stable = self.steps - round(self.steps * self.decay) if self.kind == "wsd" else 0
+        return max(self.warmup, stable)
+
     def __call__(self, step: int) -> float:
         """Share of the peak at `step`, counted from 0; 1 is the peak."""
         if step < self.warmup:
             return (step + 1) / self.warmup
-        begin = self.warmup
-        if self.kind == "wsd":
-            begin = max(self.warmup, self.steps - round(self.steps * self.decay))
+        begin = self.decay_begins
         if step < begin:
             return 1.0
         done = min((step - begin) / max(self.steps - begin, 1), 1.0)

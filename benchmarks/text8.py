@@ -1,0 +1,105 @@
+"""text8 in a given time: weft's Transformer beside its LSTM at the same budget and a 6-gram, bits per character.
+
+    python benchmarks/text8.py --text ../shared/data/lm/text8-first74MB.zip [--budget 20m] [--runs runs]
+
+Writes docs/text8.md with the table and docs/text8.svg with the curves. Takes twice the budget and a few minutes.
+"""
+
+import argparse
+import json
+import math
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from weft.charts import Line, chart
+from weft.evaluate.ngram import NGram
+from weft.tokens.shards import open_shards
+from weft.train.record import read_metrics
+
+ROOT = Path(__file__).parent.parent
+FAMILIES = {"Transformer": "qwen3", "LSTM": "lstm"}
+COLOURS = {"Transformer": "#2563eb", "LSTM": "#d9730d"}
+
+
+def unpack(archive: Path, place: Path) -> Path:
+    text = place / "text8"
+    if not text.is_file():
+        place.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(archive) as packed, packed.open(packed.namelist()[0]) as stream, text.open("wb") as out:
+            shutil.copyfileobj(stream, out)
+    return text
+
+
+def train(family: str, text: Path, budget: str, folder: Path) -> dict:
+    if not (folder / "model").is_dir():
+        settings = [
+            f"model.family={family}",
+            f"pretrain.budget={budget}",
+            f"corpus.sources=[{{path: {text.resolve()}}}]",
+        ]
+        command = [sys.executable, "-m", "weft", "pretrain", str(ROOT / "recipes/text8.yml"), *settings]
+        subprocess.run([*command, "-o", str(folder), "--resume"], check=True, stdout=subprocess.DEVNULL)
+    return json.loads((folder / "weft.json").read_text())["results"]
+
+
+def ngram_bits(run: Path, order: int) -> float:
+    """On the very tokens the networks saw; the two that end the parts are left out of it."""
+    train, test = (np.asarray(open_shards(run / f"tokens/{part}/0")[:-1], np.int8) for part in ("train", "test"))
+    return NGram(train, int(train.max()) + 1, order).loss(test) / math.log(2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--text", type=Path, default=Path("../shared/data/lm/text8-first74MB.zip"))
+    parser.add_argument("--budget", default="20m")
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    text = unpack(options.text, options.runs)
+    rows, lines = [], []
+    for name, family in FAMILIES.items():
+        folder = options.runs / f"text8-{family}-{options.budget}"
+        results = train(family, text, options.budget, folder)
+        metrics = [line for line in read_metrics(folder) if "bits_per_character" in line]
+        lines.append(
+            Line(name, COLOURS[name], [(line["seconds"] / 60, line["bits_per_character"]) for line in metrics])
+        )
+        rows.append((name, results["parameters"], results["tokens"], results["test"]["bits_per_character"]))
+    bits = ngram_bits(folder, 6)
+    rows.append(("6-gram (Witten–Bell)", None, 66_000_000, bits))
+    write(rows, lines, options.budget)
+    for name, _, _, found in rows:
+        print(
+            json.dumps(
+                {"benchmark": f"text8 (first 74 MB), {options.budget}", "model": name, "bits_per_character": found}
+            )
+        )
+
+
+def write(rows: list[tuple], lines: list[Line], budget: str) -> None:
+    style = "<style>text{font:12px sans-serif;fill:#667085}.grid{stroke:#e4e7ec}.cursor{visibility:hidden}</style>"
+    drawing = chart(lines, "minutes").partition("<script>")[0]
+    drawing = drawing.replace('role="img">', f'role="img" xmlns="http://www.w3.org/2000/svg">{style}', 1)
+    (ROOT / "docs/text8.svg").write_text(drawing + "\n")
+    table = [
+        "# text8 in twenty minutes" if budget == "20m" else f"# text8 in {budget}",
+        "",
+        f"`recipes/text8.yml` with `budget: {budget}` on two CPU cores, text8 (first 74 MB): 66 million characters to",
+        "learn from, 4 million to validate on, 4 million to test on. weft chose the rest ([how](budget.md)).",
+        "`python benchmarks/text8.py` measures it again.",
+        "",
+        "| model | parameters | characters seen | bits per character, test |",
+        "|---|---|---|---|",
+    ]
+    for name, parameters, tokens, bits in rows:
+        table.append(f"| {name} | {f'{parameters:,}' if parameters else '–'} | {tokens:,} | **{bits:.3f}** |")
+    table += ["", "Bits per character on validation over minutes of training:", "", "![curves](text8.svg)", ""]
+    (ROOT / "docs/text8.md").write_text("\n".join(table))
+
+
+if __name__ == "__main__":
+    main()

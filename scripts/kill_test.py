@@ -1,0 +1,126 @@
+"""Kill a training run again and again, at random moments and in the middle of saves, and let it go on each time.
+
+    python scripts/kill_test.py --kills 50
+
+At the end the weights must be the same bytes, and the metrics the same numbers, as those of a run that nobody touched.
+For a GPT, a BERT with next-sentence prediction and a T5, with dropout, accumulation, and several epochs.
+"""
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+BOOK = Path(__file__).parent.parent / "examples" / "alice.txt"
+SHAPE = "layers: 2, width: 32, heads: 2, dropout: 0.1"
+RECIPES = {
+    "gpt2": ("causal", "kind: bpe, vocab_size: 400", "muon"),
+    "bert": ("masked+next-sentence", "kind: wordpiece, vocab_size: 400", "adamw"),
+    "t5": ("span", "kind: unigram, vocab_size: 400", "adamw"),
+}
+TIMES = ("seconds", "tokens_per_second")
+
+
+def write_recipe(family: str, folder: Path, steps: int) -> Path:
+    """A few epochs over a piece of the book, saving every third step."""
+    objective, tokenizer, optimizer = RECIPES[family]
+    (folder / "book.txt").write_text(BOOK.read_text("utf-8")[:30_000])
+    recipe = folder / f"{family}.yml"
+    recipe.write_text(
+        f"""
+name: {family}
+corpus: {{sources: [{{path: book.txt}}], splits: {{validation: 0.1}}, documents: block}}
+tokenizer: {{{tokenizer}}}
+model: {{family: {family}, {SHAPE}}}
+pretrain:
+  {{objective: {objective}, budget: {steps} steps, sequence_length: 32, batch_tokens: 1024, accumulation: 2,
+   optimizer: {optimizer}, log_every: 1, validate_every: 7, checkpoint_every: 3, dropout: 0.1, seed: 3}}
+"""
+    )
+    return recipe
+
+
+def start(recipe: Path, output: Path) -> subprocess.Popen:
+    command = [sys.executable, "-m", "weft", "pretrain", str(recipe), "-o", str(output), "--resume"]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def run_through(recipe: Path, output: Path) -> None:
+    process = start(recipe, output)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+
+
+def kill_once(recipe: Path, output: Path, chance: random.Random) -> bool:
+    """Start or go on, and kill: soon, in the middle of a save, or later. False if the run ended first."""
+    process = start(recipe, output)
+    moment = chance.choice(["early", "save", "later", "later"])
+    if moment == "early":
+        wait(process, lambda: False, chance.uniform(0.5, 6.0))
+    else:
+        known = {item.name for item in (output / "checkpoints").glob("step-*")}
+        wait(process, lambda: _has_gone_on(output, known), 120)
+        if moment == "save":
+            wait(process, lambda: any((output / "checkpoints").glob(".step-*")), 20)
+        else:
+            wait(process, lambda: False, chance.uniform(0.0, 0.5))
+    process.send_signal(signal.SIGKILL)
+    _, said = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), said
+    return process.returncode != 0
+
+
+def wait(process: subprocess.Popen, reached, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while process.poll() is None and not reached() and time.monotonic() < end:
+        time.sleep(0.0005)
+
+
+def _has_gone_on(output: Path, known: set[str]) -> bool:
+    return any(item.name not in known for item in (output / "checkpoints").glob("step-*"))
+
+
+def losses(folder: Path) -> list[dict]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
+
+
+def compare(unbroken: Path, broken: Path) -> None:
+    weights = [(folder / "model/model.safetensors").read_bytes() for folder in (unbroken, broken)]
+    assert weights[0] == weights[1], "the weights differ"
+    assert losses(unbroken) == losses(broken), "the losses differ"
+
+
+def kill_and_compare(family: str, kills: int, steps: int, place: Path, seed: int = 0) -> int:
+    """Returns how many kills hit a running process."""
+    recipe = write_recipe(family, place, steps)
+    run_through(recipe, place / "unbroken")
+    chance, hits = random.Random(seed), 0
+    while hits < kills and kill_once(recipe, place / "broken", chance):
+        hits += 1
+    run_through(recipe, place / "broken")
+    compare(place / "unbroken", place / "broken")
+    return hits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    families = list(RECIPES)
+    for number, family in enumerate(families):
+        kills = options.kills // len(families) + (number < options.kills % len(families))
+        with tempfile.TemporaryDirectory() as place:
+            hits = kill_and_compare(family, kills, 60 + 12 * kills, Path(place), options.seed + number)
+        print(f"{family}: {hits} kills, and the same bytes in the end", flush=True)
+        assert hits == kills, f"the run ended after {hits} kills of {kills}: give it more steps"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Line charts as SVG: two axes, a few round ticks, a label at the end of each line, values under the pointer."""
+
+import json
+import math
+from dataclasses import dataclass
+from html import escape
+from itertools import count
+
+WIDTH, HEIGHT = 860, 320
+LEFT, RIGHT, TOP, BOTTOM = 52, 96, 12, 34
+MOST_POINTS = 600
+_numbers = count()
+
+SCRIPT = """
+{const svg=document.getElementById("ID"),lines=DATA,cursor=svg.querySelector(".cursor"),
+say=svg.querySelector(".values"),x0=LEFT,x1=END,low=LOW,high=HIGH;
+svg.addEventListener("pointermove",e=>{const box=svg.getBoundingClientRect(),
+x=(e.clientX-box.left)/box.width*WIDE;if(x<x0||x>x1)return;
+const at=low+(x-x0)/(x1-x0)*(high-low);cursor.style.visibility="visible";
+cursor.setAttribute("x1",x);cursor.setAttribute("x2",x);
+say.textContent="AXIS "+Math.round(at).toLocaleString()+lines.map(([name,points])=>{
+let best=points[0];for(const p of points)if(Math.abs(p[0]-at)<Math.abs(best[0]-at))best=p;
+return "   "+name+" "+best[1].toFixed(3)}).join("")})}
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    colour: str
+    points: list[tuple[float, float]]
+
+
+def smooth(points: list[tuple[float, float]], share: float = 0.02) -> list[tuple[float, float]]:
+    """A running mean over a share of the points, and not more points than can be seen."""
+    reach = max(0, round(len(points) * share / 2))
+    means = []
+    for index in range(0, len(points), max(1, len(points) // MOST_POINTS)):
+        near = [value for _, value in points[max(0, index - reach) : index + reach + 1]]
+        means.append((points[index][0], sum(near) / len(near)))
+    return means
+
+
+def chart(lines: list[Line], axis: str) -> str:
+    lines = [Line(line.name, line.colour, [p for p in line.points if math.isfinite(p[1])]) for line in lines]
+    lines = [line for line in lines if line.points]
+    if not lines:
+        return "<svg></svg>"
+    low, high = _range([x for line in lines for x, _ in line.points])
+    bottom, top = _range([y for line in lines for _, y in line.points])
+    right = WIDTH - RIGHT
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = LEFT + (x - low) / (high - low) * (right - LEFT)
+        return across, TOP + (top - y) / (top - bottom) * (HEIGHT - TOP - BOTTOM)
+
+    parts: list[str] = []
+    for y in _ticks(bottom, top):
+        at = place(low, y)[1]
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{y:g}</text>')
+    for x in _ticks(low, high):
+        at = place(x, bottom)[0]
+        parts.append(f'<text x="{at:.1f}" y="{HEIGHT - 12}" text-anchor="middle">{x:,g}</text>')
+    for line, label in zip(lines, _label_places([place(*line.points[-1])[1] for line in lines]), strict=True):
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in line.points))
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{line.colour}" stroke-width="2"/>')
+        style = f'style="fill:{line.colour};font-weight:600"'
+        parts.append(f'<text x="{right + 8}" y="{label + 4:.1f}" {style}>{escape(line.name)}</text>')
+    parts.append(f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+    parts.append(f'<text class="values" x="{right}" y="{TOP + 12}" text-anchor="end"></text>')
+    identity = f"chart-{next(_numbers)}"
+    shown = [[line.name, [[round(x, 3), round(y, 5)] for x, y in line.points]] for line in lines]
+    values = {
+        "ID": identity,
+        "DATA": json.dumps(shown),
+        "END": right,
+        "LEFT": LEFT,
+        "LOW": low,
+        "HIGH": high,
+    }
+    script = SCRIPT.replace("AXIS", axis).replace("WIDE", str(WIDTH))
+    for name, value in values.items():
+        script = script.replace(name, str(value))
+    svg = f'<svg id="{identity}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
+    return f"{svg}<script>{script}</script>"
+
+
+def _range(values: list[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers between the two."""
+    rough = (high - low) / about
+    unit = 10 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
+    first = math.ceil(low / step)
+    return [round(index * step, 10) for index in range(first, math.floor(high / step) + 1)]
+
+
+def _label_places(wanted: list[float], apart: float = 16) -> list[float]:
+    """Labels move down until none covers another."""
+    placed: dict[int, float] = {}
+    free = -math.inf
+    for index in sorted(range(len(wanted)), key=wanted.__getitem__):
+        placed[index] = max(wanted[index], free)
+        free = placed[index] + apart
+    return [placed[index] for index in range(len(wanted))]

@@ -1,0 +1,65 @@
+"""The n-gram language model, which language models have been measured against since Shannon.
+
+Guess the next token from the n − 1 before it, by counting; where a context was rare, believe the shorter context more
+(Witten & Bell 1991, interpolated as in Chen & Goodman 1999):
+
+    p(x | h) = (count(h x) + T(h) · p(x | h')) / (count(h) + T(h)),    T(h): how many different tokens followed h
+
+with h' = h without its first token, down to the uniform distribution. A context is a number in base V, so counts are
+sorted arrays: no tree, no dictionary.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """A table from codes to counts, for lookups of many at once."""
+
+    codes: np.ndarray  # rising
+    counts: np.ndarray
+
+    def of(self, codes: np.ndarray) -> np.ndarray:
+        places = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        return np.where(self.codes[places] == codes, self.counts[places], 0)
+
+
+class NGram:
+    def __init__(self, tokens: np.ndarray, vocabulary: int, order: int = 6) -> None:
+        if vocabulary**order >= 2**63:
+            raise ValueError(f"a {order}-gram over {vocabulary} tokens does not fit into 64 bits")
+        self.vocabulary, self.order = vocabulary, order
+        self._seen: list[_Counts] = []  # by length of the context: how often context + token
+        self._contexts: list[tuple[_Counts, _Counts]] = []  # how often the context, and how many followers it has
+        for length in range(order):
+            codes, counts = np.unique(_codes(tokens, length + 1, vocabulary), return_counts=True)
+            contexts, first, followers = np.unique(codes // vocabulary, return_index=True, return_counts=True)
+            self._seen.append(_Counts(codes, counts))
+            totals = np.add.reduceat(counts, first)
+            self._contexts.append((_Counts(contexts, totals), _Counts(contexts, followers)))
+
+    def loss(self, tokens: np.ndarray) -> float:
+        """Mean −ln p of each token but the first few, which lack a whole context."""
+        start = self.order - 1
+        chance = np.full(len(tokens) - start, 1 / self.vocabulary)
+        for length in range(self.order):
+            codes = _codes(tokens, length + 1, self.vocabulary)[start - length :]
+            contexts = codes // self.vocabulary
+            total, followers = (table.of(contexts) for table in self._contexts[length])
+            seen = self._seen[length].of(codes)
+            known = total > 0  # of a context that never occurred nothing is learnt
+            chance[known] = ((seen + followers * chance) / np.maximum(total + followers, 1))[known]
+        return float(-np.log(chance).mean())
+
+
+def _codes(tokens: np.ndarray, length: int, vocabulary: int) -> np.ndarray:
+    """Each run of `length` tokens as a number; the context in front, the last token as the last digit."""
+    tokens = tokens.astype(np.int64)
+    count = len(tokens) - length + 1
+    codes = np.zeros(count, np.int64)
+    for place in range(length):
+        codes *= vocabulary
+        codes += tokens[place : place + count]
+    return codes

@@ -1,0 +1,123 @@
+"""The objectives by the names a recipe uses, which head each needs, and how each is made of token shards."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.errors import RecipeError
+from weft.objectives.causal import Causal
+from weft.objectives.corrupted import Corrupted
+from weft.objectives.masked import Masked
+from weft.objectives.masked_pairs import MaskedPairs
+from weft.objectives.masking import MaskSpec, Vocabulary
+from weft.objectives.objective import Objective
+from weft.objectives.sentence_pairs import SentencePairs
+from weft.tokenizer.special import SENTINELS
+from weft.tokenizer.tokenizer import Role, Tokenizer
+from weft.tokens.shards import TokenShards
+
+OWN = {"masked": "masked", "causal": "causal", "seq2seq": "span"}  # a family's head -> what it is pre-trained on
+
+
+@dataclass(frozen=True)
+class Kind:
+    head: str  # as in `Family.architecture`
+    ends: tuple[Role, ...]  # the special token that closes a document, the first that the tokenizer has
+    make: Callable[[TokenShards, Tokenizer, int, MaskSpec], Objective]
+    pairs: bool = False  # needs sentences
+    uniform: bool = True  # every batch has one shape
+
+    @property
+    def language_head(self) -> str:
+        """The head that guesses tokens."""
+        return self.head.split("+")[0]
+
+
+def find_kind(name: str, head: str) -> Kind:
+    """The objective of this name, if the family's own head (masked, causal, seq2seq) fits it."""
+    kind = OBJECTIVES[name]
+    if kind.language_head != head:
+        fitting = [other for other, known in OBJECTIVES.items() if known.language_head == head]
+        raise RecipeError(
+            f"pretrain.objective {name} does not fit a model with a {head} head. Fitting: {', '.join(fitting)}."
+        )
+    return kind
+
+
+def end_of_document(tokenizer: Tokenizer, kind: Kind) -> int:
+    return _token(tokenizer, *kind.ends)
+
+
+def _causal(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+    return Causal(shards, length)
+
+
+def _masked(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+    return Masked(shards, length, vocabulary_of(tokenizer), _frame(tokenizer), mask)
+
+
+def _next_sentence(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+    pairs = SentencePairs(shards, "next")
+    return MaskedPairs(pairs, length, vocabulary_of(tokenizer), _frame(tokenizer), mask)
+
+
+def _sentence_order(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+    pairs = SentencePairs(shards, "order")
+    return MaskedPairs(pairs, length, vocabulary_of(tokenizer), _frame(tokenizer), mask)
+
+
+def _span(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+    found = [tokenizer.engine.token_to_id(sentinel) for sentinel in SENTINELS]
+    sentinels = tuple(token for token in found if token is not None)
+    if len(sentinels) < 2:
+        raise RecipeError(
+            "The tokenizer has no <extra_id_0>, <extra_id_1> …, which span corruption needs. Train one for t5."
+        )
+    start, end = _token(tokenizer, "pad", "bos"), _token(tokenizer, "eos")
+    return Corrupted(shards, length - 1, sentinels, end=end, start=start, share=mask.share)
+
+
+OBJECTIVES = {
+    "causal": Kind("causal", ("eos", "bos", "sep"), _causal),
+    "masked": Kind("masked", ("sep", "eos"), _masked),
+    "masked+next-sentence": Kind("masked+next-sentence", ("sep", "eos"), _next_sentence, pairs=True, uniform=False),
+    "masked+sentence-order": Kind("masked+next-sentence", ("sep", "eos"), _sentence_order, pairs=True, uniform=False),
+    "span": Kind("seq2seq", ("eos",), _span, uniform=False),
+}
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
+    """What masking must know: the special tokens, and which pieces go on inside a word."""
+    engine = tokenizer.engine
+    special = frozenset(number for number, token in engine.get_added_tokens_decoder().items() if token.special)
+    pieces = sorted((number, piece) for piece, number in engine.get_vocab().items())
+    inner = _inner_pieces([piece for _, piece in pieces])
+    continues = None
+    if inner is not None:
+        continues = np.zeros(tokenizer.vocabulary, bool)
+        continues[[number for number, _ in pieces]] = inner
+    return Vocabulary(tokenizer.vocabulary, _token(tokenizer, "mask"), special, continues)
+
+
+def _inner_pieces(pieces: list[str]) -> list[bool] | None:
+    """Which pieces continue a word: ##… in WordPiece; in byte-level BPE and Unigram the letters without a mark for the
+    space before them. Where there is no such mark (characters), every token is a word.
+    """
+    if any(piece.startswith("##") for piece in pieces):
+        return [piece.startswith("##") for piece in pieces]
+    mark = next((mark for mark in "Ġ▁" if sum(piece.startswith(mark) for piece in pieces) > 1), None)
+    return (
+        None if mark is None else [piece[:1] != mark and piece[:1].isalpha() and piece[:1] != "Ċ" for piece in pieces]
+    )
+
+
+def _frame(tokenizer: Tokenizer) -> tuple[int, int]:
+    return _token(tokenizer, "cls", "bos"), _token(tokenizer, "sep", "eos")
+
+
+def _token(tokenizer: Tokenizer, *roles: Role) -> int:
+    for role in roles:
+        if (token := tokenizer.id_of(role)) is not None:
+            return token
+    raise RecipeError(f"The tokenizer has no {roles[0]} token, which this objective needs. Train one for the family.")

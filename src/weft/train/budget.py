@@ -1,0 +1,41 @@
+"""How long to train, as people say it: `20m`, `2000 steps`, `50M tokens`, `3 epochs`."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.errors import RecipeError
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
+PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([smhd])|([kmb]?)\s*(steps?|tokens?|epochs?))\s*", re.IGNORECASE)
+MOST_STEPS = 10**9
+
+
+@dataclass(frozen=True)
+class Budget:
+    amount: float
+    kind: Literal["seconds", "steps", "tokens", "epochs"]
+
+
+def read_budget(text: str) -> Budget:
+    found = PATTERN.fullmatch(text)
+    if not found or float(found[1]) == 0:
+        raise RecipeError(
+            f"pretrain.budget cannot be {text!r}: say how long, such as 20m, 2h, 2000 steps, 50M tokens or 3 epochs."
+        )
+    number, time, factor, noun = found.groups()
+    if time:
+        return Budget(float(number) * SECONDS[time.lower()], "seconds")
+    kinds: dict[str, Literal["steps", "tokens", "epochs"]] = {"s": "steps", "t": "tokens", "e": "epochs"}
+    return Budget(float(number) * THOUSANDS[factor.lower()], kinds[noun[0].lower()])
+
+
+def steps_of(budget: Budget, *, batch_tokens: int, samples: int, epoch_samples: int) -> int:
+    """Steps of `samples` samples, about `batch_tokens` tokens each; not for a budget in time."""
+    per_step = {"steps": 1.0, "tokens": batch_tokens, "epochs": samples / epoch_samples}[budget.kind]
+    steps = math.ceil(budget.amount / per_step - 1e-9)
+    if steps > MOST_STEPS:
+        raise RecipeError(f"pretrain.budget is {steps:,} steps, which nobody will live to see.")
+    return max(steps, 1)

@@ -1,0 +1,122 @@
+"""The network that a recipe asks for: fresh weights of a family, or those of a folder, with the head it will learn.
+
+Pre-training goes without dropout unless asked for, as small models on much text never see a sample often enough to
+learn it by heart; the folder that is written keeps the family's own rates, for fine-tuning. So there are two
+architectures with the same weights: the one that is trained and the one that is saved.
+"""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from weft.errors import RecipeError
+from weft.interchange.folder import Description, read_model
+from weft.model.families import Family, design, find_family
+from weft.model.initialize import silence_blocks
+from weft.model.network import Architecture, Network, create
+from weft.model.positions import longest
+from weft.progress import say
+from weft.recipe import ModelSection
+from weft.tokenizer.tokenizer import Role, Tokenizer
+
+ROLES: dict[str, tuple[Role, ...]] = {
+    "bos_token_id": ("bos",),
+    "eos_token_id": ("eos",),
+    "pad_token_id": ("pad",),
+    "decoder_start_token_id": ("pad", "bos"),
+    "cls_token_id": ("cls",),
+    "sep_token_id": ("sep",),
+    "mask_token_id": ("mask",),
+}
+
+
+@dataclass(frozen=True)
+class Built:
+    network: Network  # as it is trained
+    saved: Architecture  # as it is written
+    description: Description
+
+    def to_save(self) -> Network:
+        """The same weights in the architecture that is written."""
+        network = Network(self.saved)
+        network.load_state_dict(self.network.state_dict())
+        return network.eval()
+
+
+def build_network(
+    section: ModelSection, base: Path, head: str, tokenizer: Tokenizer, length: int, dropout: float | None, seed: int
+) -> Built:
+    built = (
+        _from_folder(base / section.path, head, dropout, seed)
+        if section.path is not None
+        else _from_family(section, head, tokenizer, length, dropout, seed)
+    )
+    limit = longest(built.saved.embedding.positions)
+    if limit is not None and length > limit:
+        raise RecipeError(
+            f"pretrain.sequence_length is {length:,}, but the model reads at most {limit:,} tokens. Shorten it, or set "
+            "model.positions."
+        )
+    if tokenizer.vocabulary > built.saved.vocabulary:
+        raise RecipeError(
+            f"The tokenizer has {tokenizer.vocabulary:,} tokens, the model {built.saved.vocabulary:,}: they do not "
+            "belong together."
+        )
+    config = {**built.description.config, **_token_ids(tokenizer, built.saved)}
+    return replace(built, description=replace(built.description, config=config))
+
+
+def _from_family(
+    section: ModelSection, head: str, tokenizer: Tokenizer, length: int, dropout: float | None, seed: int
+) -> Built:
+    settings = {key: value for key, value in section.settings().items() if key not in ("family", "labels", "head")}
+    assert section.family is not None
+    kind = find_family(section.family)
+    names = {knob.name for knob in fields(kind)}
+    settings.setdefault("vocabulary", tokenizer.vocabulary)
+    if "positions" in names and section.size is None:
+        settings.setdefault("positions", length + (2 if section.family == "roberta" else 0))
+    if "pad" in names and (pad := tokenizer.id_of("pad")) is not None:
+        settings.setdefault("pad", pad)
+    family, saved = design(section.family, head=head, **settings)
+    _, trained = design(section.family, head=head, **{**settings, **_rates(family, set(settings), dropout)})
+    network = create(trained, seed)
+    if all(stack is None or stack.block.order == "pre" for stack in (trained.encoder, trained.decoder)):
+        silence_blocks(network)
+    return Built(network, saved, Description(family, head))
+
+
+def _from_folder(folder: Path, head: str, dropout: float | None, seed: int) -> Built:
+    network, description = read_model(folder)
+    family = description.family
+    if family is None:  # weft's own format: as it is
+        if not set(head.split("+")) <= set(network.heads):
+            raise RecipeError(f"{folder} has no {head} head, and it is no family's that could be given one.")
+        return Built(network, network.architecture, description)
+    saved = family.architecture(head)
+    trained = create(replace(family, **_rates(family, set(), dropout)).architecture(head), seed)
+    loaded, fresh = network.state_dict(), trained.state_dict()
+    missing = [name for name in fresh if name not in loaded]
+    if missing:
+        say(f"{folder} has no {head} head; it gets a fresh one.")
+    trained.load_state_dict({name: loaded.get(name, tensor) for name, tensor in fresh.items()})
+    return Built(trained, saved, replace(description, head=head, labels=()))
+
+
+def _rates(family: Family, given: set[str], dropout: float | None) -> dict[str, Any]:
+    """Every dropout rate of the family that was not set in so many words."""
+    names = [knob.name for knob in fields(family) if knob.name.endswith("dropout")]
+    if dropout is None:
+        return {name: 0.0 for name in names if name not in given}
+    return dict.fromkeys(names, dropout)
+
+
+def _token_ids(tokenizer: Tokenizer, architecture: Architecture) -> dict[str, int]:
+    found = {}
+    for key, roles in ROLES.items():
+        if key == "decoder_start_token_id" and not architecture.is_encoder_decoder:
+            continue
+        ids = [token for role in roles if (token := tokenizer.id_of(role)) is not None]
+        if ids:
+            found[key] = ids[0]
+    return found

@@ -1,0 +1,130 @@
+"""From a recipe's corpus to what training reads: a tokenizer, and token shards for each source and split.
+
+Both are kept in the run folder, so that resuming neither reads nor tokenizes the corpus again.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.corpus.read import TEXT, Document, Unit, find_files, read_documents
+from weft.corpus.split import SPLITS, Shares, Split, texts_of
+from weft.errors import FolderError, InputError, RecipeError
+from weft.objectives.catalog import Kind, end_of_document
+from weft.progress import say
+from weft.recipe import CorpusSection, TokenizerSection
+from weft.tokenizer.build import build_tokenizer
+from weft.tokenizer.read import load_tokenizer
+from weft.tokenizer.tokenizer import Tokenizer
+from weft.tokens.shards import TokenShards, build_shards, open_shards
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the documents of each split come from."""
+
+    files: tuple[Path, ...]  # of the training part; a tokenizer learns from these
+    weight: float
+    texts: Callable[[Split], Iterator[str]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Data:
+    splits: dict[Split, list[TokenShards]]  # a folder of shards per source, the empty ones left out but in training
+    weights: tuple[float, ...]
+
+
+def find_sources(section: CorpusSection, base: Path, unit: Unit) -> list[Source]:
+    if section.path is not None:
+        return [_built_corpus(base / section.path, unit)]
+    shares = Shares(section.splits.validation, section.splits.test)
+    assert section.sources is not None
+    seen: dict[Path, str] = {}
+    sources = []
+    for entry in section.sources:
+        path = (base / entry.path).resolve()
+        if path in seen:
+            raise RecipeError(f"corpus.sources: {entry.path} is the same as {seen[path]}; raise its weight instead.")
+        seen[path] = entry.path
+        files = tuple(find_files([base / entry.path]))
+        sources.append(Source(files, entry.weight, _splitter(files, unit, shares)))
+    return sources
+
+
+def _splitter(files: tuple[Path, ...], unit: Unit, shares: Shares) -> Callable[[Split], Iterator[str]]:
+    def documents() -> Iterator[Document]:
+        return read_documents(files, unit)
+
+    return lambda split: texts_of(split, documents, shares)
+
+
+def _built_corpus(folder: Path, unit: Unit) -> Source:
+    if not folder.is_dir():
+        raise FolderError(f"{folder} is not a corpus folder.")
+    parts: dict[Split, list[Path]] = {
+        split: [item for item in sorted(folder.iterdir()) if item.stem == split] for split in SPLITS
+    }
+    if not parts["train"]:
+        raise FolderError(f"{folder} is not a corpus folder: it has neither a train folder nor a train{TEXT[0]}.")
+    files = {split: tuple(find_files(paths)) for split, paths in parts.items()}
+    return Source(files["train"], 1.0, lambda split: (d.text for d in read_documents(files[split], unit)))
+
+
+def prepare_tokenizer(
+    section: TokenizerSection | None, sources: list[Source], base: Path, folder: Path, family: str
+) -> Tokenizer:
+    """Loaded, or learnt from the sources and kept in the run folder."""
+    if section is not None and section.path is not None:
+        return load_tokenizer(base / section.path)
+    if not (folder / "tokenizer.json").is_file():
+        if section is None or section.kind is None:
+            raise RecipeError("tokenizer is missing: give its kind (bpe, wordpiece, unigram or char) or its path.")
+        files = [file for source in sources for file in source.files]
+        options = {"vocabulary": section.vocab_size, "family": family, "lowercase": not section.cased}
+        report = build_tokenizer(files, folder, section.kind, **options)
+        say(f"{report['vocabulary']:,} tokens in the vocabulary, {report['bytes_per_token']:.2f} bytes each.")
+    return load_tokenizer(folder)
+
+
+def prepare_tokens(sources: list[Source], tokenizer: Tokenizer, kind: Kind, folder: Path) -> Data:
+    """Shards for every source and split; what was finished before stays as it is."""
+    splits: dict[Split, list[TokenShards]] = {split: [] for split in SPLITS}
+    for split in SPLITS:
+        for number, source in enumerate(sources):
+            shards = _prepare_shards(source, split, tokenizer, kind, folder / split / str(number))
+            if shards is not None:
+                splits[split].append(shards)
+            elif split == "train":
+                named = source.files[0] if len(source.files) == 1 else source.files[0].parent
+                raise InputError(f"{named} holds no text to train on.")
+    for split, found in splits.items():
+        if found:
+            tokens, size = sum(map(len, found)), sum(shards.bytes for shards in found)
+            say(f"{split}: {tokens:,} tokens of {size / 1e6:,.1f} MB of text.")
+    return Data(splits, tuple(source.weight for source in sources))
+
+
+def _prepare_shards(source: Source, split: Split, tokenizer: Tokenizer, kind: Kind, folder: Path) -> TokenShards | None:
+    """A split without text (none was asked for) has no folder."""
+    try:
+        return open_shards(folder)
+    except FolderError:  # not there, or not finished
+        pass
+    texts = source.texts(split)
+    first = next(texts, None)
+    if first is None:
+        return None
+    return build_shards(
+        source.texts(split),
+        tokenizer,
+        folder,
+        separator=end_of_document(tokenizer, kind),
+        opening=_opening(tokenizer) if kind.head == "causal" else None,
+        sentences=kind.pairs,
+    )
+
+
+def _opening(tokenizer: Tokenizer) -> int | None:
+    """The token that the tokenizer puts before a text (Llama's <s>): the model must have met it where texts begin."""
+    ids = tokenizer.encode("")
+    return ids[0] if ids and ids[0] == tokenizer.id_of("bos") else None

@@ -1,0 +1,38 @@
+"""What this machine can do, found by trying: the peak of its matrix products, and whether bfloat16 is fast here."""
+
+import time
+from functools import cache
+
+import torch
+
+SIDES = (512, 1024, 2048)  # which of them runs fastest depends on the caches
+
+
+@cache
+def matmul_peak(device: str = "cpu", dtype: torch.dtype = torch.float32, seconds: float = 0.3) -> float:
+    """FLOP/s of the fastest square product, the limit that a training step is compared with."""
+    return max(_matmul_rate(side, device, dtype, seconds / len(SIDES)) for side in SIDES)
+
+
+@cache
+def has_fast_bfloat16(device: str) -> bool:
+    """Many CPUs compute bfloat16 by way of fp32, a hundred times slower; those with AMX, and GPUs, have it."""
+    if device.startswith("cuda"):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return _matmul_rate(256, device, torch.bfloat16, 0.02) > 1.5 * _matmul_rate(256, device, torch.float32, 0.02)
+
+
+def _matmul_rate(side: int, device: str, dtype: torch.dtype, seconds: float) -> float:
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    a @ b
+    count, began = 0, _now(device)
+    while (spent := _now(device) - began) < seconds or count == 0:
+        a @ b
+        count += 1
+    return 2 * side**3 * count / spent
+
+
+def _now(device: str) -> float:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter()

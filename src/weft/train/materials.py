@@ -1,0 +1,74 @@
+"""What a run is made of, once the corpus is tokens: from a plan to a network, batches and the loop's settings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from weft.corpus.split import Split
+from weft.errors import InputError
+from weft.objectives.catalog import Kind
+from weft.objectives.masking import MaskSpec
+from weft.objectives.objective import Objective
+from weft.recipe import ModelSection, PretrainPlan
+from weft.tokenizer.tokenizer import Tokenizer
+from weft.train.budget import read_budget
+from weft.train.build import Built, build_network
+from weft.train.data import Data
+from weft.train.loop import TrainSpec
+from weft.train.optimizers import OptimizerSpec
+from weft.train.schedules import Schedule
+
+
+@dataclass(frozen=True)
+class Materials:
+    base: Path  # what the recipe's paths are relative to
+    tokenizer: Tokenizer
+    data: Data
+    kind: Kind
+
+    def build(self, model: ModelSection, plan: PretrainPlan) -> Built:
+        length, dropout, seed = plan.sequence_length, plan.dropout, plan.seed
+        built = build_network(model, self.base, self.kind.head, self.tokenizer, length, dropout, seed)
+        built.network.to(device())
+        return built
+
+    def objectives(self, split: Split, plan: PretrainPlan) -> list[Objective]:
+        """One per source."""
+        mask = MaskSpec(plan.mask_share, plan.mask_unit)
+        made = []
+        for shards in self.data.splits[split]:
+            objective = self.kind.make(shards, self.tokenizer, plan.sequence_length, mask)
+            if len(objective) == 0:
+                raise InputError(
+                    f"The {split} part of a source has {len(shards):,} tokens, fewer than one sequence of "
+                    f"{plan.sequence_length}. Give more text, or shorten pretrain.sequence_length."
+                )
+            made.append(objective)
+        return made
+
+    def spec(self, plan: PretrainPlan) -> TrainSpec:
+        steps = int(read_budget(plan.budget).amount)
+        warmup = round(plan.warmup if plan.warmup >= 1 else plan.warmup * steps)
+        return TrainSpec(
+            steps,
+            samples=max(1, plan.batch_tokens // plan.sequence_length),
+            schedule=Schedule(steps, plan.schedule, min(warmup, steps), plan.decay),
+            optimizer=OptimizerSpec(
+                plan.optimizer, plan.learning_rate, plan.weight_decay, matrix_rate=plan.matrix_rate or 0.0
+            ),
+            seed=plan.seed,
+            accumulation=plan.accumulation,
+            clip=plan.clip,
+            smoothing=plan.label_smoothing,
+            precision=getattr(torch, plan.precision),
+            log_every=plan.log_every,
+            validate_every=plan.validate_every,
+            checkpoint_every=plan.checkpoint_every,
+            keep=plan.keep,
+            patience=plan.patience,
+        )
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"

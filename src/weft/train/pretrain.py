@@ -1,0 +1,173 @@
+"""`weft pretrain`: a recipe in, a run folder out.
+
+recipe.yml     the recipe with everything chosen that was left open; what resuming goes by
+tokenizer/     trained here, unless one was given
+tokens/        the corpus as token shards, by split and source
+checkpoints/   what a killed run goes on from
+metrics.jsonl, train.log, tensorboard/
+model/         the best model, in Hugging Face's format
+report.html    curves, samples and figures
+weft.json      what was asked for, and what came out
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.errors import RecipeError
+from weft.interchange.folder import read_outline, write_model
+from weft.model.families import find_family
+from weft.model.network import count_parameters
+from weft.objectives.catalog import OBJECTIVES, OWN, Kind, find_kind
+from weft.progress import say
+from weft.recipe import ModelSection, PretrainPlan, PretrainSection, Recipe, TokenizerSection
+from weft.tokens.order import Order
+from weft.train.budget import Budget, read_budget
+from weft.train.build import Built
+from weft.train.checkpoints import restore_weights
+from weft.train.data import find_sources, prepare_tokenizer, prepare_tokens
+from weft.train.loop import Hooks, TrainSpec, train, validate
+from weft.train.machine import matmul_peak
+from weft.train.materials import Materials, device
+from weft.train.planner import make_plan
+from weft.train.report import write_report
+from weft.train.run_folder import CHECKPOINTS, MODEL, claim, finish, load_plan, save_plan
+from weft.train.samples import show_sample
+from weft.train.trial import compile_stacks
+from weft.train.validation import all_batches, figures_of, some_batches
+
+MODERN = {"causal": "qwen3", "masked": "modernbert", "seq2seq": "t5"}  # the family when none is named
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a recipe wants, checked before any work."""
+
+    model: ModelSection
+    family: str
+    kind: Kind
+    settings: PretrainSection
+    budget: Budget
+
+
+def pretrain(
+    recipe: Recipe, base: Path, folder: Path, *, resume: bool = False, inputs: str | None = None
+) -> dict[str, Any]:
+    """`base` is what the recipe's paths are relative to; `inputs` a fingerprint of what they hold, to be kept with the
+    run. Returns what came out, as the run's weft.json has it.
+    """
+    began = time.monotonic()
+    goal = _goal(recipe, base)
+    if recipe.corpus is None:
+        raise RecipeError("corpus is missing: say what to learn from, such as corpus: {sources: [{path: my.txt}]}.")
+    unit = recipe.corpus.documents or ("block" if goal.kind.pairs else "file")
+    sources = find_sources(recipe.corpus, base, unit)
+    claim(folder, recipe, resume=resume, inputs=inputs)
+    known = TokenizerSection(path=goal.model.path) if goal.model.path is not None else None
+    specials = "t5" if goal.kind.language_head == "seq2seq" else goal.family  # the sentinels that spans are cut with
+    tokenizer = prepare_tokenizer(recipe.tokenizer or known, sources, base, folder / "tokenizer", specials)
+    data = prepare_tokens(sources, tokenizer, goal.kind, folder / "tokens")
+    materials = Materials(base, tokenizer, data, goal.kind)
+    deadline = began + goal.budget.amount if goal.budget.kind == "seconds" else None
+    planned = load_plan(folder, goal.model) if resume else None
+    if planned is None:
+        planned = make_plan(goal.model, goal.settings, materials, goal.budget, deadline)
+        save_plan(folder, recipe, base, planned.model, planned.settings)
+    model, plan, ends = planned.model, planned.settings, planned.ends
+    built = materials.build(model, plan)
+    _say_plan(built, plan, materials)
+
+    def retime(step: int, seconds: float) -> TrainSpec:
+        """The machine was faster or slower than measured: the decay takes the time that is left."""
+        assert ends is not None
+        steps = _steps_until(ends - time.monotonic(), step, seconds, plan)
+        changed = plan.model_copy(update={"budget": f"{steps} steps", "decay": 1 - step / steps})
+        save_plan(folder, recipe, base, model, changed)
+        return materials.spec(changed)
+
+    can_retime = ends is not None and plan.schedule == "wsd"
+    results = _learn(built, plan, materials, folder, resume, retime if can_retime else None)
+    facts = {"recipe": recipe.model_dump(exclude_none=True), "results": results}
+    files = tokenizer.saved_files()
+    saved_as = write_model(built.to_save(), built.description, folder / MODEL, files=files, facts=facts)
+    results |= {"model": str(folder / MODEL), "format": saved_as}
+    finish(folder, results)
+    write_report(folder)
+    return results
+
+
+def _goal(recipe: Recipe, base: Path) -> Goal:
+    settings = recipe.pretrain or PretrainSection()
+    budget = read_budget(settings.budget)
+    model = recipe.model
+    if model is None:
+        wanted = OBJECTIVES[settings.objective or "causal"].language_head
+        model = ModelSection(family=MODERN[wanted])
+    if model.path is not None:
+        network, description = read_outline(base / model.path)
+        family = network.architecture.family
+        head = description.family.default_head if description.family is not None else description.head
+    else:
+        family = model.family or ""
+        head = find_family(family).default_head
+    head = head.split("+")[0]
+    objective = settings.objective or OWN[head]
+    settings = settings.model_copy(update={"objective": objective})
+    return Goal(model, family, find_kind(objective, head), settings, budget)
+
+
+def _learn(
+    built: Built, plan: PretrainPlan, materials: Materials, folder: Path, resume: bool, retime: Any
+) -> dict[str, Any]:
+    """Train, go back to the best weights, and measure them."""
+    network, spec = built.network, materials.spec(plan)
+    objectives = materials.objectives("train", plan)
+    order = Order(tuple(map(len, objectives)), materials.data.weights, plan.seed)
+    held_out = materials.objectives("validation", plan)
+    validation = some_batches(held_out, plan.validation_tokens, plan.sequence_length)
+    head = materials.kind.language_head
+    hooks = Hooks(
+        sample=(lambda: show_sample(network, materials.tokenizer, validation[0], plan.seed)) if validation else None,
+        retime=retime,
+        figures=figures_of(materials.data.splits["validation"], head),
+        peak=matmul_peak(device()),
+    )
+    if plan.compile:
+        compile_stacks(network)
+    state = train(network, objectives, order, spec, folder, validation=validation, resume=resume, hooks=hooks)
+    if state["best"] is not None and state["best"] != state["step"]:
+        restore_weights(folder / CHECKPOINTS / f"step-{state['best']:06}", network)
+    results = {
+        "steps": state["step"],
+        "best_step": state["best"],
+        "tokens": state["tokens"],
+        "parameters": count_parameters(network),
+    }
+    if validation:
+        facts = validate(network, validation, spec.precision)
+        results["validation"] = {**facts, **hooks.figures(facts)} if hooks.figures else facts
+    if materials.data.splits["test"]:
+        say("Measuring on the test part ...")
+        test = materials.objectives("test", plan)
+        facts = validate(network, all_batches(test, plan.sequence_length), spec.precision)
+        facts |= figures_of(materials.data.splits["test"], head)(facts)
+        results["test"] = {key.replace("validation_", ""): value for key, value in facts.items()}
+    return results
+
+
+def _steps_until(left: float, step: int, seconds: float, plan: PretrainPlan) -> int:
+    """How many steps in all, with `seconds` a step; within reason, should the clock have gone mad."""
+    planned = int(read_budget(plan.budget).amount)
+    return step + min(max(int(left / seconds), planned // 10, 1), 2 * planned)
+
+
+def _say_plan(built: Built, plan: PretrainPlan, materials: Materials) -> None:
+    architecture = built.saved
+    rates = f"{plan.optimizer} at {plan.learning_rate:g}"
+    rates += f" and {plan.matrix_rate:g} for matrices" if plan.optimizer == "muon" else ""
+    size = f"{architecture.layers} layers, {architecture.width} wide, {count_parameters(built.network):,} parameters"
+    say(
+        f"Plan: {architecture.family}, {size}; {plan.objective}; {plan.budget} of {plan.batch_tokens:,} tokens in "
+        f"sequences of {plan.sequence_length}; {rates}; {plan.precision}{', compiled' if plan.compile else ''}."
+    )

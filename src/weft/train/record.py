@@ -1,0 +1,115 @@
+"""What a run tells: metrics.jsonl for programs, train.log for later, TensorBoard if it is there, and a line for people.
+
+On resuming, everything behind the step we go on from is dropped, so that the file ends up as if the run had never
+stopped.
+"""
+
+import json
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from weft.folders import disk_errors, write_file
+from weft.progress import say
+
+METRICS, LOG, TENSORBOARD = "metrics.jsonl", "train.log", "tensorboard"
+SECONDS_BETWEEN_LINES = 5.0
+NOT_PLOTTED = ("step", "tokens", "seconds")
+
+
+class Record:
+    def __init__(self, folder: Path, step: int, steps: int, peak: float | None = None) -> None:
+        """`peak`: the machine's FLOP/s, to say how much of it is used."""
+        self.folder, self.first, self.steps, self.peak = folder, step, steps, peak
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = [line for line in read_metrics(folder) if line["step"] <= step] if step else []
+        write_file(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        self.earlier = kept[-1]["seconds"] if kept else 0.0
+        self.began, self.shown = time.monotonic(), 0.0
+        self.tokens = self.flops = 0.0
+        self.busy = 1e-9
+        self.board = _board(folder / TENSORBOARD, step)
+
+    @property
+    def seconds(self) -> float:
+        """Spent in this process."""
+        return time.monotonic() - self.began
+
+    def count(self, tokens: int, flops: float, seconds: float) -> None:
+        """What a step did. The rates are those of training; validation and saving do not slow them."""
+        self.tokens += tokens
+        self.flops += flops
+        self.busy += seconds
+
+    def write(self, facts: dict[str, Any]) -> None:
+        rate = round(self.tokens / self.busy, 1)
+        line = {**facts, "seconds": round(self.earlier + self.seconds, 3), "tokens_per_second": rate}
+        with disk_errors(self.folder / METRICS):
+            with (self.folder / METRICS).open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            with (self.folder / LOG).open("a") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._line(facts)}\n")
+                if "sample" in facts:
+                    file.write(facts["sample"] + "\n")
+            if self.board is not None:
+                for key, value in facts.items():
+                    if isinstance(value, int | float) and key not in NOT_PLOTTED:
+                        self.board.add_scalar(key, value, facts["step"])
+                self.board.add_scalar("tokens_per_second", rate, facts["step"])
+                if "sample" in facts:
+                    self.board.add_text("sample", facts["sample"], facts["step"])
+
+    def show(self, facts: dict[str, Any], *, always: bool = False) -> None:
+        """The line for people: over and over in one place on a terminal, now and then elsewhere."""
+        live = sys.stderr.isatty()
+        if not always and self.seconds - self.shown < (0.2 if live else SECONDS_BETWEEN_LINES):
+            return
+        self.shown = self.seconds
+        if live:
+            print(f"\r\x1b[2K{self._line(facts)}", end="\n" if always else "", file=sys.stderr, flush=True)
+        else:
+            say(self._line(facts))
+        if "sample" in facts:
+            say("  " + "\n  ".join(facts["sample"].splitlines()))
+
+    def close(self) -> None:
+        if self.board is not None:
+            with suppress(OSError):
+                self.board.close()
+
+    def _line(self, facts: dict[str, Any]) -> str:
+        rate = (facts["step"] - self.first) / max(self.seconds, 1e-9)
+        line = f"step {facts['step']:,}/{self.steps:,}  loss {facts['loss']:.4f}"
+        if "validation_loss" in facts:
+            line += f"  validation {facts['validation_loss']:.4f}"
+        line += f"  {self.tokens / self.busy:,.0f} tokens/s"
+        if self.peak:
+            line += f"  {self.flops / self.busy / self.peak:.0%} of the matmul peak"
+        return f"{line}  {_clock((self.steps - facts['step']) / max(rate, 1e-9))} left"
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Every whole line; the last may have been cut off by a kill."""
+    file = folder / METRICS
+    lines = file.read_text("utf-8", errors="replace").splitlines() if file.is_file() else []
+    found = []
+    for line in lines:
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return [line for line in found if isinstance(line, dict) and "step" in line and "seconds" in line]
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def _board(folder: Path, step: int) -> Any:
+    """TensorBoard's writer, if the package is installed (pip install weft[tensorboard])."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)

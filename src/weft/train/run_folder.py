@@ -1,0 +1,74 @@
+"""The folder of a run: whose it is, what was planned, what came out."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import weft
+from weft.errors import FolderError, RecipeError
+from weft.folders import MANIFEST, disk_errors, read_json, to_json, write_file
+from weft.progress import say
+from weft.recipe import ModelSection, PretrainPlan, Recipe, read_recipe
+from weft.train.checkpoints import list_checkpoints
+from weft.train.planner import Planned
+
+PLAN, MODEL, CHECKPOINTS = "recipe.yml", "model", "checkpoints"
+
+
+def claim(folder: Path, recipe: Recipe, *, resume: bool, inputs: str | None = None) -> None:
+    """Make it ours, or say why not: it holds another run, or somebody's files."""
+    asked = recipe.model_dump(exclude_none=True)
+    if folder.exists() and not folder.is_dir():
+        raise FolderError(f"{folder} is a file; a run needs a folder.")
+    if (folder / MANIFEST).is_file():
+        earlier = read_json(folder / MANIFEST).get("asked")
+        if resume and earlier != asked:
+            raise RecipeError(f"{folder} is a run of another recipe: {_difference(earlier, asked)}. Choose another -o.")
+        steps = list_checkpoints(folder / CHECKPOINTS)
+        if not resume and (steps or (folder / MODEL).exists()):
+            at = f" at step {steps[-1]:,}" if steps else ""
+            raise FolderError(f"{folder} holds a run already{at}: --resume goes on with it, or choose another -o.")
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise FolderError(f"{folder} holds other things. Choose a new or empty folder with -o.")
+    elif resume:
+        say(f"{folder} holds nothing to go on from; starting.")
+    if not resume or not (folder / MANIFEST).is_file():
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        (folder / PLAN).unlink(missing_ok=True)  # of a run that was stopped before its first checkpoint
+        facts = {"weft": weft.__version__, "kind": "run", "asked": asked, "inputs": inputs}
+        write_file(folder / MANIFEST, to_json(facts))
+
+
+def save_plan(folder: Path, recipe: Recipe, base: Path, model: ModelSection, plan: PretrainPlan) -> None:
+    """The recipe as it is carried out. Its paths are absolute, so that it can be run from here as well."""
+    tree = recipe.model_copy(update={"model": model, "pretrain": plan}).model_dump(exclude_none=True)
+    for section in (tree["corpus"], tree.get("tokenizer", {}), tree["model"], *tree["corpus"].get("sources", ())):
+        if "path" in section:
+            section["path"] = str((base / section["path"]).resolve())
+    write_file(folder / PLAN, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
+
+
+def load_plan(folder: Path, model: ModelSection) -> Planned | None:
+    """What a run that goes on was planned to do, in steps; none if it was stopped before that was known."""
+    if not (folder / PLAN).is_file():
+        return None
+    recipe = read_recipe(folder / PLAN)
+    assert recipe.model is not None and recipe.pretrain is not None
+    plan = PretrainPlan(**recipe.pretrain.model_dump(exclude_none=True))
+    return Planned(model if model.path is not None else recipe.model, plan)
+
+
+def finish(folder: Path, results: dict[str, Any]) -> None:
+    facts = read_json(folder / MANIFEST)
+    write_file(folder / MANIFEST, to_json({**facts, "results": results}))
+
+
+def _difference(earlier: Any, now: Any, path: str = "") -> str:
+    """The first setting that is not the same, in words."""
+    if isinstance(earlier, dict) and isinstance(now, dict):
+        for key in [*earlier, *now]:
+            if earlier.get(key) != now.get(key):
+                return _difference(earlier.get(key), now.get(key), f"{path}.{key}" if path else key)
+    return f"{path or 'it'} was {earlier!r} and is {now!r}"

@@ -1,0 +1,81 @@
+"""What the model does by now, in a line a person can judge: text that a GPT writes, words that a BERT fills in, spans
+that a T5 puts back. For a look during training; nothing here is in a hurry.
+"""
+
+import numpy as np
+import torch
+
+from weft.model.network import Network
+from weft.model.packed import pack
+from weft.model.positions import longest
+from weft.objectives.objective import Batch
+from weft.tokenizer.tokenizer import Tokenizer
+
+TEMPERATURE, TOP = 0.8, 40
+SHOWN = 8  # guesses in a line
+
+
+def show_sample(network: Network, tokenizer: Tokenizer, batch: Batch, seed: int, tokens: int = 100) -> str:
+    """`batch` is one of validation: its first sequence is written on, or its questions are answered."""
+    was_training = network.training
+    network.eval()
+    with torch.inference_mode():
+        if "causal" in network.heads:
+            prompt = batch.packed.tokens[: min(16, batch.packed.lengths[0] // 2 or 1)].tolist()
+            shown = _written_on(network, tokenizer, prompt, seed, tokens)
+        else:
+            shown = _answers(network, tokenizer, batch)
+    network.train(was_training)
+    return shown
+
+
+def write_on(
+    network: Network,
+    tokenizer: Tokenizer,
+    prompt: list[int],
+    *,
+    tokens: int,
+    seed: int,
+    temperature: float = TEMPERATURE,
+) -> list[int]:
+    """`tokens` more tokens, each drawn from the forty likeliest."""
+    ids, device = list(prompt), next(network.parameters()).device
+    limit = longest(network.architecture.embedding.positions) or 1024
+    generator = torch.Generator().manual_seed(seed)
+    special = [number for number, token in tokenizer.engine.get_added_tokens_decoder().items() if token.special]
+    for _ in range(tokens):
+        batch = pack([np.asarray(ids[-limit:])]).to(device)
+        hidden = network(batch)[-1:]
+        logits = network.head("causal")(hidden, batch)[0].float().cpu() / temperature
+        logits[special] = -torch.inf  # the look is at the text
+        best = logits.topk(min(TOP, len(logits)))
+        choice = torch.multinomial(best.values.softmax(-1), 1, generator=generator)
+        ids.append(int(best.indices[choice]))
+    return ids[len(prompt) :]
+
+
+def _written_on(network: Network, tokenizer: Tokenizer, prompt: list[int], seed: int, tokens: int) -> str:
+    written = write_on(network, tokenizer, prompt, tokens=tokens, seed=seed)
+    text = tokenizer.decode(prompt + written)
+    return text.strip("\n")
+
+
+def _answers(network: Network, tokenizer: Tokenizer, batch: Batch) -> str:
+    """The first few questions of a batch: what was asked for, and the model's best guess."""
+    batch = batch.to(next(network.parameters()).device)
+    kind = next(kind for kind in ("masked", "seq2seq") if kind in network.heads)
+    reader = batch.decoder or batch.packed
+    rows = torch.arange(len(batch.targets), device=batch.targets.device) if batch.rows is None else batch.rows
+    hidden = network(batch.packed, batch.decoder)
+    guesses = network.head(kind)(hidden, reader, rows[:SHOWN]).argmax(-1).tolist()
+    wanted = batch.targets[:SHOWN].tolist()
+    pairs = [
+        f"{_piece(tokenizer, right)}→{_piece(tokenizer, guess)}" for right, guess in zip(wanted, guesses, strict=True)
+    ]
+    return "hidden→guessed  " + "  ".join(pairs)
+
+
+def _piece(tokenizer: Tokenizer, token: int) -> str:
+    return tokenizer.engine.decode([token], skip_special_tokens=False).strip() or repr(
+        tokenizer.engine.id_to_token(token)
+    )

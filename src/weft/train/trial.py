@@ -1,0 +1,86 @@
+"""What a step costs here, found by doing some with a network that is thrown away, so that the run itself stays a
+function of its seed.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from weft.model.network import Network
+from weft.objectives.objective import scores
+from weft.recipe import ModelSection, PretrainPlan
+from weft.tokens.order import Order
+from weft.train.loop import one_step
+from weft.train.materials import Materials, device
+from weft.train.optimizers import make_optimizers
+
+# A trial of torch.compile costs about a minute, and is worth it only where little of the run is lost by a "no".
+COMPILE_SECONDS, COMPILE_SHARE = 60.0, 0.03
+
+
+@dataclass(frozen=True)
+class Cost:
+    step: float  # seconds of a training step
+    token: float  # seconds of validation, per token
+
+
+def measure_cost(model: ModelSection, plan: PretrainPlan, materials: Materials, seconds: float) -> Cost:
+    network = materials.build(model, plan).network.train()
+    step = _seconds_per_step(network, plan, materials, seconds)
+    batch = materials.objectives("train", plan)[0].batch([0] * 8, [0] * 8, 0).to(torch.device(device()))
+    network.eval()
+    scores(network, batch)
+    spent = _best_of(lambda: scores(network, batch), 3)
+    return Cost(step, spent / len(batch.packed.tokens))
+
+
+def compiling_pays(model: ModelSection, plan: PretrainPlan, materials: Materials) -> bool:
+    """Measured, if batches have one shape (others would be compiled again and again) and the run is long enough."""
+    if not materials.kind.uniform or model.family == "lstm":
+        return False
+    steps = materials.spec(plan).steps
+    network = materials.build(model, plan).network.train()
+    eager = _seconds_per_step(network, plan, materials, seconds=1.0)
+    if eager * steps * COMPILE_SHARE < COMPILE_SECONDS:
+        return False
+    began = time.monotonic()
+    try:
+        compile_stacks(network)
+        compiled = _seconds_per_step(network, plan, materials, seconds=3.0)
+    except Exception as error:  # no compiler, or a compiler's fault: torch's own errors share no other class
+        from weft.progress import say
+
+        say(f"torch.compile does not work here ({type(error).__name__}); going on without it.")
+        return False
+    return (eager - compiled) * steps > time.monotonic() - began
+
+
+def compile_stacks(network: Network) -> None:
+    for stack in (network.encoder, network.decoder):
+        if stack is not None:
+            stack.forward = torch.compile(stack.forward, dynamic=False)  # type: ignore[method-assign]
+
+
+def _seconds_per_step(network: Network, plan: PretrainPlan, materials: Materials, seconds: float) -> float:
+    objectives, spec = materials.objectives("train", plan), materials.spec(plan)
+    order = Order(tuple(map(len, objectives)), materials.data.weights, spec.seed)
+    optimizers = make_optimizers(network, spec.optimizer)
+    for step in range(2):  # the first allocates, and compiles
+        one_step(network, objectives, order, optimizers, spec, step)
+    times: list[float] = []
+    while sum(times) < seconds and len(times) < 100:
+        began = time.perf_counter()
+        one_step(network, objectives, order, optimizers, spec, 2 + len(times))
+        times.append(time.perf_counter() - began)
+    return sum(times) / len(times)
+
+
+def _best_of(work: Callable[[], object], times: int) -> float:
+    spent = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        spent.append(time.perf_counter() - began)
+    return min(spent)

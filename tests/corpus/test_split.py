@@ -1,0 +1,61 @@
+"""What is held out: nothing is lost, nothing stands on two sides, and it is the same every time."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.corpus.read import Document
+from weft.corpus.split import FEW, SPLITS, Shares, texts_of
+from weft.errors import RecipeError
+
+
+def documents(texts):
+    return lambda: (Document(text, Path("a.txt"), number) for number, text in enumerate(texts))
+
+
+def split(texts, shares):
+    return {part: list(texts_of(part, documents(texts), shares)) for part in SPLITS}
+
+
+@given(st.text("ab\n", min_size=30, max_size=60), st.floats(0, 0.4), st.floats(0, 0.4))
+def test_the_parts_of_a_text_join_to_it(text, validation, test):
+    text = f"x{text.replace(chr(10), 'c')}x"
+    parts = split([text], Shares(validation, test))
+    assert "".join("".join(parts[part]) for part in SPLITS) == text
+
+
+def test_a_single_text_gives_up_its_end_to_the_character():
+    text = "".join(chr(97 + i % 26) for i in range(1000))
+    assert split([text], Shares(0.1)) == {"train": [text[:900]], "validation": [text[900:]], "test": []}
+    counted = split([text], Shares(40, 60))
+    assert counted == {"train": [text[:900]], "validation": [text[900:940]], "test": [text[940:]]}
+
+
+def test_many_texts_are_divided_by_what_they_say_and_by_nothing_else():
+    texts = [f"document number {i} says {i * i}" for i in range(3000)]
+    parts = split(texts, Shares(0.1, 0.2))
+    assert sorted(parts["train"] + parts["validation"] + parts["test"]) == sorted(texts)
+    assert len(parts["validation"]) == pytest.approx(300, abs=60)
+    assert len(parts["test"]) == pytest.approx(600, abs=80)
+    again = split(texts[::-1] + texts, Shares(0.1, 0.2))
+    assert {part: set(found) for part, found in again.items()} == {part: set(found) for part, found in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("texts", "shares", "says"),
+    [
+        (["a" * 50] * 3, (10, 0), "only of a source that is one text"),
+        (["a" * 50], (60, 0), "cannot spare"),
+    ],
+)
+def test_the_impossible_is_refused(texts, shares, says):
+    with pytest.raises(RecipeError, match=says):
+        split(texts, Shares(*shares))
+
+
+def test_shares_must_leave_something():
+    with pytest.raises(RecipeError, match="leave nothing"):
+        Shares(0.5, 0.5)
+    assert FEW > 1

@@ -1,0 +1,55 @@
+"""Stages like `make`: skipped when done, continued when stopped, done anew when something changed."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from weft.errors import RecipeError
+from weft.recipe import read_recipe
+from weft.run import run
+
+ALICE = Path(__file__).parents[1] / "examples/alice.txt"
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    (tmp_path / "book.txt").write_text(ALICE.read_text("utf-8")[:20_000])
+    tree = {
+        "corpus": {"sources": [{"path": "book.txt"}]},
+        "tokenizer": {"kind": "char"},
+        "model": {"family": "gpt2", "layers": 1, "width": 16, "heads": 1},
+        "pretrain": {"budget": "3 steps", "sequence_length": 16, "batch_tokens": 64},
+    }
+    (tmp_path / "r.yml").write_text(yaml.safe_dump(tree))
+    return tmp_path / "r.yml"
+
+
+def test_what_is_done_is_skipped_and_what_changed_is_done_anew(recipe, tmp_path, capsys):
+    first = run(read_recipe(recipe), tmp_path, tmp_path / "run")
+    stamp = (tmp_path / "run/model/model.safetensors").stat().st_mtime_ns
+    assert run(read_recipe(recipe), tmp_path, tmp_path / "run") == first
+    assert (tmp_path / "run/model/model.safetensors").stat().st_mtime_ns == stamp
+    assert "up to date" in capsys.readouterr().err
+
+    run(read_recipe(recipe, ["pretrain.seed=5"]), tmp_path, tmp_path / "run")
+    assert (tmp_path / "run.before-1/model/model.safetensors").stat().st_mtime_ns == stamp
+    (tmp_path / "book.txt").write_text("Another book altogether. " * 1000)
+    run(read_recipe(recipe, ["pretrain.seed=5"]), tmp_path, tmp_path / "run")
+    assert (tmp_path / "run.before-2/model").is_dir()
+    assert "out of date" in capsys.readouterr().err
+
+
+def test_a_damaged_model_is_written_again(recipe, tmp_path):
+    run(read_recipe(recipe), tmp_path, tmp_path / "run")
+    weights = tmp_path / "run/model/model.safetensors"
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-4])
+    run(read_recipe(recipe), tmp_path, tmp_path / "run")
+    assert weights.read_bytes() == before
+
+
+def test_a_recipe_without_stages_is_refused(recipe, tmp_path):
+    recipe.write_text("name: nothing\nmodel: {family: bert}\n")
+    with pytest.raises(RecipeError, match="no stage to run"):
+        run(read_recipe(recipe), tmp_path, tmp_path / "run")

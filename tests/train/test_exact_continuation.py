@@ -1,0 +1,10 @@
+"""A run killed with SIGKILL, also in the middle of a save, ends with the same bytes as one that nobody touched."""
+
+import pytest
+
+from kill_test import RECIPES, kill_and_compare
+
+
+@pytest.mark.parametrize("family", RECIPES)
+def test_a_killed_run_ends_with_the_same_bytes(family, tmp_path):
+    assert kill_and_compare(family, kills=3, steps=80, place=tmp_path, seed=1) == 3
