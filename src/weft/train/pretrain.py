@@ -30,6 +30,7 @@ from weft.train.data import find_sources, prepare_tokenizer, prepare_tokens
 from weft.train.loop import Hooks, TrainSpec, train, validate
 from weft.train.machine import matmul_peak
 from weft.train.materials import Materials, device
+from weft.train.memory import keep_freed_memory
 from weft.train.planner import make_plan
 from weft.train.report import write_report
 from weft.train.run_folder import CHECKPOINTS, MODEL, claim, finish, load_plan, save_plan
@@ -58,6 +59,7 @@ def pretrain(
     run. Returns what came out, as the run's weft.json has it.
     """
     began = time.monotonic()
+    keep_freed_memory()
     goal = _goal(recipe, base)
     if recipe.corpus is None:
         raise RecipeError("corpus is missing: say what to learn from, such as corpus: {sources: [{path: my.txt}]}.")
