@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from weft.recipe import read_recipe
+
 ROOT = Path(__file__).parent.parent
 ENGLISH, CHINESE = ((ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md"))
 
@@ -17,20 +19,33 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, minilm):
-    """A folder where the README's names exist."""
+def place(tmp_path_factory):
+    """A folder where the README's names exist; the quickstart's BERT is there after a few steps."""
     place = tmp_path_factory.mktemp("readme")
-    shutil.copytree(minilm, place / "minilm")
     for name in ("recipes", "examples"):
         shutil.copytree(ROOT / name, place / name)
+    settings = ["pretrain.budget=2 steps", "model.layers=1", "model.width=32", "model.heads=2"]
+    run("weft", "pretrain", "recipes/quickstart-bert.yml", *settings, cwd=place)
     return place
+
+
+def run(name, *arguments, cwd):
+    done = subprocess.run([sys.executable, "-m", name, *arguments], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("code", blocks(ENGLISH, "python"))
 def test_python_runs(code, place):
     done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("(2, 384) 0.")
+    assert "a very good man." in done.stdout
+    assert "(2, 32) " in done.stdout
+
+
+@pytest.mark.parametrize("text", blocks(ENGLISH, "yaml"))
+def test_recipes_are_recipes(text, tmp_path):
+    (tmp_path / "recipe.yml").write_text(text)
+    assert read_recipe(tmp_path / "recipe.yml").pretrain.budget == "20m"
 
 
 COMMANDS = [line for block in blocks(ENGLISH, "sh") for line in block.strip().split("\n")]

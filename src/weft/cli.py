@@ -44,7 +44,7 @@ def _options(
 
 @app.command()
 def info(
-    path: Annotated[Path, typer.Argument(help="A model folder, or a recipe (.yml).")],
+    path: Annotated[Path, typer.Argument(help="A folder (model, tokenizer, run) or a recipe (.yml).")],
     settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,
     as_json: AsJson = False,
 ) -> None:

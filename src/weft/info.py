@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import FolderError, InputError, RecipeError
+from weft.folders import MANIFEST, read_json
 
 
 def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -17,13 +18,30 @@ def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise InputError("key=value settings go with a recipe, not with a folder.")
     if path.is_file():
         raise FolderError(f"{path} is a file; give a model folder or a recipe (.yml).")
+    if (path / MANIFEST).is_file() and read_json(path / MANIFEST).get("kind") == "run":
+        return _describe_run(path)
     if (path / "tokenizer.json").is_file() and not (path / "config.json").is_file():
         return _describe_tokenizer(path)
     return _describe_model(path)
 
 
+def _describe_run(folder: Path) -> dict[str, Any]:
+    """How far a run is, or what came out of it."""
+    from weft.train.record import read_metrics
+
+    facts, metrics = read_json(folder / MANIFEST), read_metrics(folder)
+    last = {key: value for key, value in (metrics[-1] if metrics else {}).items() if key != "sample"}
+    state = "finished" if "results" in facts else "not finished; weft pretrain --resume goes on with it"
+    return {
+        "run": str(folder),
+        "name": facts["asked"].get("name"),
+        "state": state,
+        "last": last,
+        **facts.get("results", {}),
+    }
+
+
 def _describe_tokenizer(folder: Path) -> dict[str, Any]:
-    from weft.folders import read_json
     from weft.tokenizer.build import REPORT
     from weft.tokenizer.read import load_tokenizer
 
@@ -58,6 +76,10 @@ def _describe_recipe(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     from weft.recipe import read_recipe
 
     recipe = read_recipe(path, overrides)
+    if recipe.model is None:
+        return {"recipe": recipe.name, "notes": ["No model is named: weft pretrain chooses one for the budget."]}
+    if recipe.model.path is not None:
+        return {"recipe": recipe.name, **_describe_model(path.parent / recipe.model.path)}
     try:
         family, architecture = design(**recipe.model.settings())
     except RecipeError as error:

@@ -22,7 +22,7 @@ def run(network, optimizers, steps):
         batch = pack([[(step + i) % 50 for i in range(9)]])
         head = network.heads["causal"]
         vocabulary_loss(head, head.prepare(network(batch), batch)[:-1], batch.tokens[1:], scale=1 / 8).backward()
-        set_rate(optimizers, 1 - step / 20)
+        set_rate(optimizers, 1 - step / 20, step)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()

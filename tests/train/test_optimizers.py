@@ -60,7 +60,7 @@ def test_both_learn(kind):
     for _ in range(80):
         loss = vocabulary_loss(head, head.prepare(network(batch), batch)[:-1], batch.tokens[1:], scale=1 / 7)
         loss.backward()
-        set_rate(optimizers, 1.0)
+        set_rate(optimizers, 1.0, 0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
@@ -71,5 +71,5 @@ def test_both_learn(kind):
 def test_the_schedule_multiplies_each_groups_own_peak():
     network = weft.create("gpt2", **SHAPE).network
     optimizers = make_optimizers(network, OptimizerSpec("muon", learning_rate=0.01, matrix_rate=0.04))
-    set_rate(optimizers, 0.5)
+    set_rate(optimizers, 0.5, 0)
     assert {group["lr"] for o in optimizers for group in o.param_groups} == {0.005, 0.02}

@@ -7,10 +7,11 @@ used and never stored: a model's weights are exactly its parameters.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,31 @@ def rotary_table(rotary: Rotary, positions: Tensor, head_width: int, dtype: torc
 
 def rotate(x_THD: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
     """Turn each pair (x_i, x_{i+D/2}) by its angle: (a cos − b sin, b cos + a sin)."""
-    cos, sin = table
-    a, b = x_THD.chunk(2, dim=-1)
-    return x_THD * cos + torch.cat([-b, a], dim=-1) * sin
+    return _Rotate.apply(x_THD, *table)
+
+
+class _Rotate(torch.autograd.Function):
+    """Straight into the result, without the copy that a concatenation makes; the gradient is turned back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turn(x, cos, sin, 1.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _turn(upstream, cos, sin, -1.0), None, None
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
+    (a, b), (sin, _) = x.chunk(2, dim=-1), sin.chunk(2, dim=-1)
+    turned = x * cos
+    first, second = turned.chunk(2, dim=-1)
+    first.addcmul_(b, sin, value=-sign)
+    second.addcmul_(a, sin, value=sign)
+    return turned
 
 
 def relative_bucket(distance: Tensor, spec: Relative, *, both_ways: bool) -> Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from tokenizers import models
 
 from weft.errors import RecipeError
 from weft.objectives.causal import Causal
@@ -92,7 +93,8 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     engine = tokenizer.engine
     special = frozenset(number for number, token in engine.get_added_tokens_decoder().items() if token.special)
     pieces = sorted((number, piece) for piece, number in engine.get_vocab().items())
-    inner = _inner_pieces([piece for _, piece in pieces])
+    is_wordpiece = isinstance(engine.model, models.WordPiece)
+    inner = _inner_pieces([piece for _, piece in pieces], is_wordpiece)
     continues = None
     if inner is not None:
         continues = np.zeros(tokenizer.vocabulary, bool)
@@ -100,11 +102,11 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     return Vocabulary(tokenizer.vocabulary, _token(tokenizer, "mask"), special, continues)
 
 
-def _inner_pieces(pieces: list[str]) -> list[bool] | None:
+def _inner_pieces(pieces: list[str], is_wordpiece: bool) -> list[bool] | None:
     """Which pieces continue a word: ##… in WordPiece; in byte-level BPE and Unigram the letters without a mark for the
     space before them. Where there is no such mark (characters), every token is a word.
     """
-    if any(piece.startswith("##") for piece in pieces):
+    if is_wordpiece:
         return [piece.startswith("##") for piece in pieces]
     mark = next((mark for mark in "Ġ▁" if sum(piece.startswith(mark) for piece in pieces) > 1), None)
     return (

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.tokenizer.tokenizer import Tokenizer, cut_long
 
-MOST_BYTES = 50_000_000  # enough to tell; a report should not take longer than the training
+MOST_BYTES = 10_000_000  # enough to tell; a report should not take longer than the training
 SHOWN = 20
 
 

@@ -163,7 +163,11 @@ def _train_unigram(texts: _Stream, size: int, specials: Specials, lowercase: boo
     # Scores are summed in parallel, in no fixed order; the digits that this leaves uncertain are cut off.
     pieces = json.loads(engine.to_str())["model"]["vocab"]
     first, rest = pieces[: len(specials.tokens)], pieces[len(specials.tokens) :]
-    rest = sorted(((token, round(score, 5)) for token, score in rest), key=lambda piece: (-piece[1], piece[0]))
+    # Characters that training has pruned come back at the lowest score + 0.0001 each, in the random order of a set.
+    lowest = min((score for _, score in rest), default=0.0)
+    near = lowest + 0.0001 * len(rest)
+    scored = ((token, lowest if len(token) == 1 and score < near else score) for token, score in rest)
+    rest = sorted(((token, round(score, 5)) for token, score in scored), key=lambda piece: (-piece[1], piece[0]))
     unknown = specials.tokens.index(specials.roles["unk"])
     engine.model = models.Unigram([*map(tuple, first), *rest], unk_id=unknown, byte_fallback=False)
     return engine

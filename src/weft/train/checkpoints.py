@@ -104,4 +104,4 @@ def _fill_optimizers(tensors: dict[str, Tensor], network: Network, optimizers: S
     for name, tensor in tensors.items():
         key, _, parameter_name = name.partition("/")
         parameter = parameters[parameter_name]
-        owner[parameter].state[parameter][key] = tensor.to(parameter.device) if tensor.dim() else tensor
+        owner[parameter].state[parameter][key] = tensor.to(parameter.device)

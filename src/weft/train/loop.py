@@ -32,6 +32,7 @@ from weft.train.record import Record
 from weft.train.schedules import Schedule
 
 SAMPLE_EVERY = 4  # validations
+EXPLODED = 4.0  # times the lowest loss so far
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def train(
     hooks = hooks or Hooks()
     optimizers = make_optimizers(network, spec.optimizer)
     checkpoints = folder / "checkpoints"
-    state: dict[str, Any] = {"step": 0, "tokens": 0, "best": None, "best_loss": None, "waited": 0}
+    state: dict[str, Any] = {"step": 0, "tokens": 0, "lowest": math.inf, "best": None, "best_loss": None, "waited": 0}
     if resume and (found := restore_newest(checkpoints, network, optimizers)):
         state = found
         say(f"Going on from step {state['step']:,}.")
@@ -106,6 +107,7 @@ def train(
             began = time.perf_counter()
             loss, norm, batches = one_step(network, objectives, order, optimizers, spec, step)
             step += 1
+            state["lowest"] = _checked(loss, state["lowest"], step)
             tokens = sum(len(batch.packed.tokens) for batch in batches)
             record.count(tokens, _flops(network, batches), time.perf_counter() - began)
             state |= {"step": step, "tokens": state["tokens"] + tokens}
@@ -123,7 +125,8 @@ def train(
                 record.write(facts)
             record.show(facts, always=validated or is_last)
             stopping = stopped() and not is_last
-            if is_last or stopping or _is_over(state, spec) or step % spec.checkpoint_every == 0:
+            is_best = validated and state["best"] == step
+            if is_last or stopping or is_best or _is_over(state, spec) or step % spec.checkpoint_every == 0:
                 kept = {key: value for key, value in state.items() if key != "step"}
                 save_checkpoint(checkpoints, step, network, optimizers, keep=spec.keep, state=kept)
             if stopping:
@@ -134,6 +137,16 @@ def train(
     if step < spec.steps:
         say(f"Stopping early at step {step:,}: {spec.patience} validations without a better loss.")
     return state
+
+
+def _checked(loss: float, lowest: float, step: int) -> float:
+    """The lowest loss so far; an error if this one has exploded."""
+    if loss > EXPLODED * lowest + 10:
+        raise Diverged(
+            f"At step {step:,} the loss is {loss:.1f}, after {lowest:.2f} at its lowest: training has exploded. The "
+            "last checkpoint is whole; try a lower learning rate, a longer warm-up or stronger clipping."
+        )
+    return min(loss, lowest)
 
 
 def _is_over(state: dict[str, Any], spec: TrainSpec) -> bool:
@@ -217,6 +230,8 @@ def _precise(device: torch.device, precision: torch.dtype) -> torch.autocast:
 
 
 def _remember(state: dict[str, Any], loss: float, step: int) -> None:
+    if not math.isfinite(loss):
+        raise Diverged(f"At step {step:,} the validation loss is {loss}: training has diverged.")
     if state["best_loss"] is None or loss < state["best_loss"]:
         state.update(best=step, best_loss=loss, waited=0)
     else:

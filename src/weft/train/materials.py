@@ -38,7 +38,10 @@ class Materials:
         mask = MaskSpec(plan.mask_share, plan.mask_unit)
         made = []
         for shards in self.data.splits[split]:
-            objective = self.kind.make(shards, self.tokenizer, plan.sequence_length, mask)
+            try:
+                objective = self.kind.make(shards, self.tokenizer, plan.sequence_length, mask)
+            except InputError as error:
+                raise type(error)(f"The {split} part of the corpus: {error}") from None
             if len(objective) == 0:
                 raise InputError(
                     f"The {split} part of a source has {len(shards):,} tokens, fewer than one sequence of "

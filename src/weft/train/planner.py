@@ -33,7 +33,8 @@ SIZE_KNOBS = ("size", "layers", "width", "heads")
 LENGTH, LENGTH_FLOPS = 256, 1.5e14  # tokens of a sequence; in a run of so much arithmetic
 VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # over a run, and in each; at most
 VALIDATION_SHARE = 0.05  # of the time, at most
-RATES = {"adamw": (2e-3, None), "muon": (0.02, 0.03)}  # AdamW's and Muon's own, at width 128
+RATES = {"adamw": (2e-3, None), "muon": (0.02, 0.03), "lstm": (0.01, None)}  # AdamW's and Muon's own, at width 128
+FURTHER_RATE = 1e-4
 END_SECONDS = 1.0  # for writing the model down
 _BATCH_TOKENS = 4096
 
@@ -50,12 +51,16 @@ def make_plan(
 ) -> Planned:
     """Everything chosen. With a `deadline` (of `time.monotonic`), the size as well, and as many steps as fit."""
     ends = None
+    if deadline is not None and deadline <= time.monotonic():
+        raise RecipeError("pretrain.budget: the time was up when the corpus was tokens. Give it longer.")
     flops = LENGTH_FLOPS if deadline is None else (deadline - time.monotonic()) * matmul_peak(device()) / 2
     length = settings.sequence_length or _length(model, materials, length_for(flops))
+    if model.path is not None:
+        settings = _gently(settings)
     if deadline is None:
         tokens = _tokens_of(budget, settings.batch_tokens or _BATCH_TOKENS, materials)
         model = best_size(ladder(model), materials.tokenizer.vocabulary, tokens)
-        plan = _chosen(settings, length, _width(model, materials))
+        plan = _chosen(settings, length, model, _width(model, materials))
         samples = max(1, plan.batch_tokens // length)
         epoch = sum(map(len, materials.objectives("train", plan)))
         steps = steps_of(budget, batch_tokens=plan.batch_tokens, samples=samples, epoch_samples=epoch)
@@ -65,6 +70,13 @@ def make_plan(
     if settings.compile is None:
         plan = plan.model_copy(update={"compile": compiling_pays(model, plan, materials)})
     return Planned(model, plan, ends)
+
+
+def _gently(settings: PretrainSection) -> PretrainSection:
+    """For a model that has learnt already: the rates of fine-tuning, or it would forget everything in the warm-up."""
+    if settings.learning_rate is not None:
+        return settings
+    return settings.model_copy(update={"optimizer": "adamw", "learning_rate": FURTHER_RATE})
 
 
 def _tokens_of(budget: Budget, batch_tokens: int, materials: Materials) -> float:
@@ -78,11 +90,11 @@ def _fit_into(
     peak = matmul_peak(device())
     say(f"Measuring this machine: {peak / 1e9:,.0f} GFLOP/s in matrix products ...")
     if settings.batch_tokens is None:
-        tokens = batch_for((deadline - time.monotonic()) * peak / 2, length)
+        tokens = batch_for(max(deadline - time.monotonic(), 1.0) * peak / 2, length)
         settings = settings.model_copy(update={"batch_tokens": tokens})
 
     def chosen_for(size: ModelSection) -> PretrainPlan:
-        return _chosen(settings, length, _width(size, materials))
+        return _chosen(settings, length, size, _width(size, materials))
 
     def measure(size: ModelSection) -> Cost:
         return measure_cost(size, chosen_for(size), materials, min(5.0, 0.03 * (deadline - time.monotonic())))
@@ -107,9 +119,11 @@ def _fit_into(
     return model, _scheduled(settings, plan, steps, validations), ends
 
 
-def _chosen(settings: PretrainSection, length: int, width: int) -> PretrainPlan:
+def _chosen(settings: PretrainSection, length: int, model: ModelSection, width: int) -> PretrainPlan:
     """Sequence length, batch and learning rates; the steps come later."""
-    rate, matrix_rate = RATES[settings.optimizer]
+    if model.family == "lstm" and settings.optimizer == "muon":  # there is nothing in it for Muon
+        settings = settings.model_copy(update={"optimizer": "adamw"})
+    rate, matrix_rate = RATES["lstm" if model.family == "lstm" else settings.optimizer]
     values: dict[str, Any] = {
         "sequence_length": length,
         "batch_tokens": max(_BATCH_TOKENS, 16 * length),
@@ -139,7 +153,9 @@ def _scheduled(
         "validation_tokens": int(min(VALIDATION_TOKENS, max(0.3 * interval * plan.batch_tokens, 8192))),
     }
     chosen = {key: value for key, value in values.items() if getattr(settings, key) is None}
-    return plan.model_copy(update={**chosen, "budget": f"{steps} steps"})
+    # In steps, as the budget: should the number of steps be corrected, what has happened already must stay as it was.
+    warmup = float(round(plan.warmup if plan.warmup >= 1 else plan.warmup * steps))
+    return plan.model_copy(update={**chosen, "budget": f"{steps} steps", "warmup": warmup})
 
 
 def _length(model: ModelSection, materials: Materials, wanted: int) -> int:

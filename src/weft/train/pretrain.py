@@ -17,16 +17,17 @@ from typing import Any
 
 from weft.errors import RecipeError
 from weft.interchange.folder import read_outline, write_model
-from weft.model.families import find_family
+from weft.model.families import design, find_family
 from weft.model.network import count_parameters
 from weft.objectives.catalog import OBJECTIVES, OWN, Kind, find_kind
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan, PretrainSection, Recipe, TokenizerSection
+from weft.tokenizer.read import load_tokenizer
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget
 from weft.train.build import Built
 from weft.train.checkpoints import restore_weights
-from weft.train.data import find_sources, prepare_tokenizer, prepare_tokens
+from weft.train.data import Source, find_sources, prepare_tokenizer, prepare_tokens
 from weft.train.loop import Hooks, TrainSpec, train, validate
 from weft.train.machine import matmul_peak
 from weft.train.materials import Materials, device
@@ -52,20 +53,12 @@ class Goal:
     budget: Budget
 
 
-def pretrain(
-    recipe: Recipe, base: Path, folder: Path, *, resume: bool = False, inputs: str | None = None
-) -> dict[str, Any]:
-    """`base` is what the recipe's paths are relative to; `inputs` a fingerprint of what they hold, to be kept with the
-    run. Returns what came out, as the run's weft.json has it.
-    """
+def pretrain(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
+    """`base` is what the recipe's paths are relative to. Returns what came out, as the run's weft.json has it."""
     began = time.monotonic()
     keep_freed_memory()
-    goal = _goal(recipe, base)
-    if recipe.corpus is None:
-        raise RecipeError("corpus is missing: say what to learn from, such as corpus: {sources: [{path: my.txt}]}.")
-    unit = recipe.corpus.documents or ("block" if goal.kind.pairs else "file")
-    sources = find_sources(recipe.corpus, base, unit)
-    claim(folder, recipe, resume=resume, inputs=inputs)
+    goal, sources = check(recipe, base)
+    claim(folder, recipe, base, resume=resume)
     known = TokenizerSection(path=goal.model.path) if goal.model.path is not None else None
     specials = "t5" if goal.kind.language_head == "seq2seq" else goal.family  # the sentinels that spans are cut with
     tokenizer = prepare_tokenizer(recipe.tokenizer or known, sources, base, folder / "tokenizer", specials)
@@ -78,7 +71,7 @@ def pretrain(
         save_plan(folder, recipe, base, planned.model, planned.settings)
     model, plan, ends = planned.model, planned.settings, planned.ends
     built = materials.build(model, plan)
-    _say_plan(built, plan, materials)
+    _say_plan(built, plan)
 
     def retime(step: int, seconds: float) -> TrainSpec:
         """The machine was faster or slower than measured: the decay takes the time that is left."""
@@ -99,13 +92,24 @@ def pretrain(
     return results
 
 
+def check(recipe: Recipe, base: Path) -> tuple[Goal, list[Source]]:
+    """All that can be known to be wrong before anything is read or written."""
+    goal = _goal(recipe, base)
+    if recipe.corpus is None:
+        raise RecipeError("corpus is missing: say what to learn from, such as corpus: {sources: [{path: my.txt}]}.")
+    if recipe.tokenizer is not None and recipe.tokenizer.path is not None:
+        load_tokenizer(base / recipe.tokenizer.path)
+    unit = recipe.corpus.documents or ("block" if goal.kind.pairs else "file")
+    return goal, find_sources(recipe.corpus, base, unit)
+
+
 def _goal(recipe: Recipe, base: Path) -> Goal:
     settings = recipe.pretrain or PretrainSection()
     budget = read_budget(settings.budget)
     model = recipe.model
     if model is None:
-        wanted = OBJECTIVES[settings.objective or "causal"].language_head
-        model = ModelSection(family=MODERN[wanted])
+        wanted = OBJECTIVES[settings.objective or "causal"]
+        model = ModelSection(family="bert" if wanted.pairs else MODERN[wanted.language_head])
     if model.path is not None:
         network, description = read_outline(base / model.path)
         family = network.architecture.family
@@ -114,9 +118,14 @@ def _goal(recipe: Recipe, base: Path) -> Goal:
         family = model.family or ""
         head = find_family(family).default_head
     head = head.split("+")[0]
+    if head not in OWN:
+        raise RecipeError(f"{model.path} has a {head} head and cannot be pre-trained.")
     objective = settings.objective or OWN[head]
+    kind = find_kind(objective, head)
+    if model.path is None:  # a wrong knob, or a head that the family does not have
+        design(**{**model.settings(), "head": kind.head})
     settings = settings.model_copy(update={"objective": objective})
-    return Goal(model, family, find_kind(objective, head), settings, budget)
+    return Goal(model, family, kind, settings, budget)
 
 
 def _learn(
@@ -164,7 +173,7 @@ def _steps_until(left: float, step: int, seconds: float, plan: PretrainPlan) -> 
     return step + min(max(int(left / seconds), planned // 10, 1), 2 * planned)
 
 
-def _say_plan(built: Built, plan: PretrainPlan, materials: Materials) -> None:
+def _say_plan(built: Built, plan: PretrainPlan) -> None:
     architecture = built.saved
     rates = f"{plan.optimizer} at {plan.learning_rate:g}"
     rates += f" and {plan.matrix_rate:g} for matrices" if plan.optimizer == "muon" else ""

@@ -1,5 +1,7 @@
 """The folder of a run: whose it is, what was planned, what came out."""
 
+import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import yaml
 
 import weft
 from weft.errors import FolderError, RecipeError
-from weft.folders import MANIFEST, disk_errors, read_json, to_json, write_file
+from weft.folders import MANIFEST, disk_errors, read_json, sha256_of, to_json, write_file
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan, Recipe, read_recipe
 from weft.train.checkpoints import list_checkpoints
@@ -16,34 +18,44 @@ from weft.train.planner import Planned
 PLAN, MODEL, CHECKPOINTS = "recipe.yml", "model", "checkpoints"
 
 
-def claim(folder: Path, recipe: Recipe, *, resume: bool, inputs: str | None = None) -> None:
+def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
     """Make it ours, or say why not: it holds another run, or somebody's files."""
     asked = recipe.model_dump(exclude_none=True)
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file; a run needs a folder.")
     if (folder / MANIFEST).is_file():
-        earlier = read_json(folder / MANIFEST).get("asked")
+        known = read_json(folder / MANIFEST)
+        if known.get("kind") != "run":
+            raise FolderError(
+                f"{folder} holds a {known.get('kind', 'thing')}, not a run. Choose another folder with -o."
+            )
+        earlier = known.get("asked")
         if resume and earlier != asked:
             raise RecipeError(f"{folder} is a run of another recipe: {_difference(earlier, asked)}. Choose another -o.")
         steps = list_checkpoints(folder / CHECKPOINTS)
         if not resume and (steps or (folder / MODEL).exists()):
             at = f" at step {steps[-1]:,}" if steps else ""
             raise FolderError(f"{folder} holds a run already{at}: --resume goes on with it, or choose another -o.")
-    elif folder.is_dir() and any(folder.iterdir()):
+    elif folder.is_dir() and any(not item.name.startswith(f".{MANIFEST}.") for item in folder.iterdir()):
         raise FolderError(f"{folder} holds other things. Choose a new or empty folder with -o.")
     elif resume:
         say(f"{folder} holds nothing to go on from; starting.")
+    for killed in (folder / CHECKPOINTS).glob(".step-*"):  # in the middle of its save; nobody else writes here
+        shutil.rmtree(killed, ignore_errors=True)
     if not resume or not (folder / MANIFEST).is_file():
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         (folder / PLAN).unlink(missing_ok=True)  # of a run that was stopped before its first checkpoint
-        facts = {"weft": weft.__version__, "kind": "run", "asked": asked, "inputs": inputs}
+        for made in ("tokenizer", "tokens"):  # of another corpus, perhaps
+            shutil.rmtree(folder / made, ignore_errors=True)
+        facts = {"weft": weft.__version__, "kind": "run", "asked": asked, "inputs": fingerprint(recipe, base)}
         write_file(folder / MANIFEST, to_json(facts))
 
 
 def save_plan(folder: Path, recipe: Recipe, base: Path, model: ModelSection, plan: PretrainPlan) -> None:
     """The recipe as it is carried out. Its paths are absolute, so that it can be run from here as well."""
-    tree = recipe.model_copy(update={"model": model, "pretrain": plan}).model_dump(exclude_none=True)
+    tree = recipe.model_copy(update={"pretrain": plan}).model_dump(exclude_none=True)
+    tree["model"] = {"path": model.path} if model.path is not None else model.settings()
     for section in (tree["corpus"], tree.get("tokenizer", {}), tree["model"], *tree["corpus"].get("sources", ())):
         if "path" in section:
             section["path"] = str((base / section["path"]).resolve())
@@ -63,6 +75,20 @@ def load_plan(folder: Path, model: ModelSection) -> Planned | None:
 def finish(folder: Path, results: dict[str, Any]) -> None:
     facts = read_json(folder / MANIFEST)
     write_file(folder / MANIFEST, to_json({**facts, "results": results}))
+
+
+def fingerprint(recipe: Recipe, base: Path) -> str:
+    """Of everything that the recipe reads: names and bytes."""
+    corpus = recipe.corpus
+    paths = [source.path for source in corpus.sources or ()] if corpus is not None else []
+    paths += [section.path for section in (corpus, recipe.tokenizer, recipe.model) if section and section.path]
+    digest = hashlib.sha256()
+    for path in paths:
+        place = base / path
+        files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
+        for file in files:
+            digest.update(f"{path}\0{file.relative_to(place)}\0{sha256_of(file)}\0".encode())
+    return digest.hexdigest()
 
 
 def _difference(earlier: Any, now: Any, path: str = "") -> str:
