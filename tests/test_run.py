@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from weft.errors import RecipeError
+from weft.errors import InputError, RecipeError
 from weft.recipe import read_recipe
 from weft.run import run
+from weft.train.pretrain import pretrain
 
 ALICE = Path(__file__).parents[1] / "examples/alice.txt"
 
@@ -38,6 +39,20 @@ def test_what_is_done_is_skipped_and_what_changed_is_done_anew(recipe, tmp_path,
     run(read_recipe(recipe, ["pretrain.seed=5"]), tmp_path, tmp_path / "run")
     assert (tmp_path / "run.before-2/model").is_dir()
     assert "out of date" in capsys.readouterr().err
+
+
+def test_what_pretrain_has_done_is_done(recipe, tmp_path, capsys):
+    pretrain(read_recipe(recipe), tmp_path, tmp_path / "run")
+    run(read_recipe(recipe), tmp_path, tmp_path / "run")
+    assert "up to date" in capsys.readouterr().err
+
+
+def test_a_recipe_that_cannot_be_moves_nothing(recipe, tmp_path):
+    run(read_recipe(recipe), tmp_path, tmp_path / "run")
+    for slip in ("pretrain.budget=banana", "model.heads=3", "corpus.sources=[{path: nowhere}]"):
+        with pytest.raises(InputError):
+            run(read_recipe(recipe, [slip]), tmp_path, tmp_path / "run")
+    assert not (tmp_path / "run.before-1").exists()
 
 
 def test_a_damaged_model_is_written_again(recipe, tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.corpus.read import Document
-from weft.corpus.split import FEW, SPLITS, Shares, texts_of
+from weft.corpus.split import SPLITS, Shares, texts_of
 from weft.errors import RecipeError
 
 
@@ -33,6 +33,19 @@ def test_a_single_text_gives_up_its_end_to_the_character():
     assert counted == {"train": [text[:900]], "validation": [text[900:940]], "test": [text[940:]]}
 
 
+def test_of_a_few_short_texts_whole_ones_are_held_out():
+    texts = [f"Paragraph {i} has two sentences. This is the second." for i in range(40)]
+    parts = split(texts, Shares(0.1, 0.01))
+    assert sorted(parts["train"] + parts["validation"] + parts["test"]) == sorted(texts)
+    assert (len(parts["validation"]), len(parts["test"])) == (4, 1)
+    assert split(texts[::-1], Shares(0.1, 0.01)) == {part: found[::-1] for part, found in parts.items()}
+
+
+def test_of_a_few_books_the_ends_are_held_out():
+    books = ["a" * 30_000, "b" * 50_000]
+    assert split(books, Shares(0.1))["validation"] == ["a" * 3_000, "b" * 5_000]
+
+
 def test_many_texts_are_divided_by_what_they_say_and_by_nothing_else():
     texts = [f"document number {i} says {i * i}" for i in range(3000)]
     parts = split(texts, Shares(0.1, 0.2))
@@ -48,6 +61,7 @@ def test_many_texts_are_divided_by_what_they_say_and_by_nothing_else():
     [
         (["a" * 50] * 3, (10, 0), "only of a source that is one text"),
         (["a" * 50], (60, 0), "cannot spare"),
+        (["a" * 50, "b" * 50], (0.4, 0.4), "2 documents cannot spare 2"),
     ],
 )
 def test_the_impossible_is_refused(texts, shares, says):
@@ -58,4 +72,3 @@ def test_the_impossible_is_refused(texts, shares, says):
 def test_shares_must_leave_something():
     with pytest.raises(RecipeError, match="leave nothing"):
         Shares(0.5, 0.5)
-    assert FEW > 1

@@ -25,7 +25,21 @@ def test_a_budget_is_said_as_people_say_it(text, amount, kind):
 
 
 @pytest.mark.parametrize(
-    "text", ["banana", "", "20", "m", "-3 steps", "3 weeks", "0m", "0 steps", "1e3 steps", "20m 30s"]
+    "text",
+    [
+        "banana",
+        "",
+        "20",
+        "m",
+        "-3 steps",
+        "3 weeks",
+        "0m",
+        "0 steps",
+        "1e3 steps",
+        "20m 30s",
+        "50M",
+        "9" * 400 + " steps",
+    ],
 )
 def test_anything_else_is_refused_with_examples(text):
     with pytest.raises(RecipeError, match=r"pretrain\.budget cannot be .* such as 20m"):

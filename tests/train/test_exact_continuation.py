@@ -7,4 +7,4 @@ from kill_test import RECIPES, kill_and_compare
 
 @pytest.mark.parametrize("family", RECIPES)
 def test_a_killed_run_ends_with_the_same_bytes(family, tmp_path):
-    assert kill_and_compare(family, kills=3, steps=80, place=tmp_path, seed=1) == 3
+    assert kill_and_compare(family, kills=3, steps=240, place=tmp_path, seed=1) == 3

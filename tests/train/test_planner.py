@@ -49,7 +49,7 @@ def test_the_choice_is_near_the_laws_optimum(seconds):
     assert abs(math.log(chosen(seconds) / best)) < math.log(1.8)  # the ladder's steps are that far apart
 
 
-def test_little_text_does_not_ask_for_a_giant():
+def test_little_text_counts_for_less_each_time_it_is_seen():
     assert chosen(1e6, unique=1e6) >= chosen(1e6, unique=1e12)  # more repetitions: rather more weights than more rounds
     assert expected_loss(1e6, 1e9, 1e6) > expected_loss(1e6, 1e9, 1e9)
     assert expected_loss(1e6, 1e9, 1e6) <= expected_loss(1e6, 1e7, 1e6)

@@ -137,6 +137,9 @@ def test_training_goes_on_from_a_folder_with_its_tokenizer_and_weights(place, tm
     (place / "more.yml").write_text(yaml.safe_dump(tree))
     more = read_recipe(place / "more.yml", ["pretrain.optimizer=adamw", "pretrain.weight_decay=0.0"])
     pretrain(more, place, tmp_path / "second")
+    before = (tmp_path / "second/model/model.safetensors").read_bytes()
+    pretrain(more, place, tmp_path / "second", resume=True)
+    assert (tmp_path / "second/model/model.safetensors").read_bytes() == before
     first, second = weft.load(tmp_path / "first/model"), weft.load(tmp_path / "second/model")
     assert second.description.head == "masked"
     weights = dict(second.network.named_parameters())
@@ -165,11 +168,35 @@ def test_the_plan_is_written_down_and_can_be_run_itself(place, tmp_path):
 
 
 def test_a_budget_in_time_becomes_steps_and_a_size(place, tmp_path):
-    made = recipe(place, model={"family": "qwen3"}, pretrain={"budget": "20s"})
+    made = recipe(place, model={"family": "qwen3"}, pretrain={"budget": "15s"})
     results = pretrain(made, place, tmp_path / "run")
     plan = read_recipe(tmp_path / "run/recipe.yml")
     assert plan.pretrain.budget == f"{results['steps']} steps"
     assert plan.model.width in range(64, 1024)
+    # The number of steps was corrected on the way; as it is written down now, it gives the same model without a clock.
+    pretrain(plan, place, tmp_path / "again")
+    weights = [(tmp_path / run / "model/model.safetensors").read_bytes() for run in ("run", "again")]
+    assert weights[0] == weights[1]
+
+
+def test_a_budget_that_is_spent_before_training_begins_is_said_so(place, tmp_path):
+    with pytest.raises(RecipeError, match=r"the time (was|is) up"):
+        pretrain(recipe(place, pretrain={"budget": "0.001s"}), place, tmp_path / "run")
+
+
+def test_a_run_that_failed_early_leaves_nothing_to_a_later_one(place, tmp_path):
+    (place / "growing.txt").write_text("short")
+    made = recipe(place, "growing.yml", corpus={"sources": [{"path": "growing.txt"}]})
+    with pytest.raises(InputError, match="fewer than one sequence"):
+        pretrain(made, place, tmp_path / "run")
+    (place / "growing.txt").write_text("long enough now, and with other letters: xyz. " * 100)
+    assert pretrain(made, place, tmp_path / "run")["steps"] == 6
+
+
+def test_a_model_folder_is_not_taken_for_a_run(place, tmp_path):
+    pretrain(recipe(place), place, tmp_path / "run")
+    with pytest.raises(FolderError, match="holds a model, not a run"):
+        pretrain(recipe(place), place, tmp_path / "run/model")
 
 
 def test_a_second_run_in_the_same_folder_is_refused_and_a_resumed_one_must_be_the_same(place, tmp_path):

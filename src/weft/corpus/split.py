@@ -1,8 +1,8 @@
 """What is held out for validation and test, always the same however often it is asked.
 
-Many documents are divided by the hash of their text: order, file names and neighbours do not matter, and two copies of
-a text never stand on different sides. Of a few documents (books) each is cut instead: its beginning is trained on, its
-end held out.
+Documents are divided by the hash of their text: order, file names and neighbours do not matter, and two copies of a
+text never stand on different sides. A share by hash is a matter of luck among a few documents, so there those with the
+lowest hashes are held out; and a few long ones (books) are cut instead: the beginning is trained on, the end held out.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from weft.errors import RecipeError
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-FEW = 100  # documents; below this a share by hash would be a matter of luck
+FEW, LONG = 100, 20_000  # documents; characters of a book
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,13 @@ def texts_of(split: Split, documents: Callable[[], Iterable[Document]], shares: 
     """The texts of one split. `documents` is called anew, so that nothing is kept in memory."""
     if split != "train" and shares.of(split) == 0:
         return iter(())
-    count = sum(1 for _ in islice(documents(), FEW))
-    if max(shares.validation, shares.test) >= 1 and count > 1:
+    first = [(_hash(document.text), len(document.text)) for document in islice(documents(), FEW)]
+    if max(shares.validation, shares.test) >= 1 and len(first) > 1:
         raise RecipeError("corpus.splits: a number of characters can be held out only of a source that is one text.")
-    cut = _by_hash if count >= FEW else _by_place
-    return (part for document in documents() if (part := cut(document.text, shares, split)).strip())
+    if len(first) == 1 or (len(first) < FEW and sum(length for _, length in first) >= LONG * len(first)):
+        return (part for document in documents() if (part := _by_place(document.text, shares, split)).strip())
+    borders = _borders(sorted(hashed for hashed, _ in first), shares) if len(first) < FEW else _thresholds(shares)
+    return (document.text for document in documents() if _side(document.text, borders) == split)
 
 
 def _by_place(text: str, shares: Shares, split: Split) -> str:
@@ -60,10 +62,26 @@ def _characters(text: str, share: float) -> int:
     return int(share) if share >= 1 else round(len(text) * share)
 
 
-def _by_hash(text: str, shares: Shares, split: Split) -> str:
-    place = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) / 2**64
-    for side in ("validation", "test"):
-        if place < shares.of(side):
-            return text if side == split else ""
-        place -= shares.of(side)
-    return text if split == "train" else ""
+def _thresholds(shares: Shares) -> tuple[float, float]:
+    """Below the first hash validation, below the second test."""
+    return shares.validation, shares.validation + shares.test
+
+
+def _borders(hashes: list[float], shares: Shares) -> tuple[float, float]:
+    """The same among a few: the lowest hashes, one at the least of each part that is asked for."""
+    validation, test = (
+        max(1, round(share * len(hashes))) if share else 0 for share in (shares.validation, shares.test)
+    )
+    if validation + test >= len(hashes):
+        raise RecipeError(f"corpus.splits: {len(hashes)} documents cannot spare {validation + test}.")
+    return hashes[validation], hashes[validation + test]
+
+
+def _side(text: str, borders: tuple[float, float]) -> Split:
+    place = _hash(text)
+    return "validation" if place < borders[0] else "test" if place < borders[1] else "train"
+
+
+def _hash(text: str) -> float:
+    """A number from 0 to 1."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) / 2**64

@@ -8,6 +8,7 @@ sentence_pairs   two segments of a document, or of two, or swapped
 masked_pairs     masked language modelling and a question about the pair, jointly
 spans            cut spans out, ask for them behind sentinels
 corrupted        span corruption on stretches of text
+catalog          all of them by the names a recipe uses
 
 Everything random is a function of (seed, epoch, sample).
 """

@@ -59,12 +59,16 @@ def _masked(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSp
 
 
 def _next_sentence(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
-    pairs = SentencePairs(shards, "next")
-    return MaskedPairs(pairs, length, vocabulary_of(tokenizer), _frame(tokenizer), mask)
+    return _pairs(SentencePairs(shards, "next"), tokenizer, length, mask)
 
 
 def _sentence_order(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
-    pairs = SentencePairs(shards, "order")
+    return _pairs(SentencePairs(shards, "order"), tokenizer, length, mask)
+
+
+def _pairs(pairs: SentencePairs, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+    if mask.unit == "cover":
+        raise RecipeError("pretrain.mask_unit cover goes with objective masked: pairs are another text in each epoch.")
     return MaskedPairs(pairs, length, vocabulary_of(tokenizer), _frame(tokenizer), mask)
 
 

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -190,16 +189,16 @@ def _write_shard(
     parts: list[np.ndarray] = []
     ends, breaks, total = [], [], 0
     opening, separator = frame
-    for rows in _encode(group, tokenizer, sentences):
+    for rows in _encode(group, tokenizer, sentences, dtype):
         if opening is not None:
-            rows[0].insert(0, opening)
+            rows[0] = np.concatenate([np.asarray([opening], dtype), rows[0]])
         for row in rows:
             total += len(row)
             breaks.append(total)
         total += 1
         breaks[-1] += 1
         ends.append(total)
-        parts += [np.asarray(row, dtype) for row in rows]
+        parts += rows
         parts.append(np.asarray([separator], dtype))
     files = {f"{shard:05}.tokens": np.concatenate(parts), f"{shard:05}.ends": np.asarray(ends, np.int64)}
     if sentences:
@@ -220,23 +219,26 @@ def _write_shard(
     write_file(folder / f"{shard:05}.json", to_json(facts))
 
 
-def _encode(group: list[str], tokenizer: Tokenizer, sentences: bool) -> Iterator[list[list[int]]]:
+def _encode(group: list[str], tokenizer: Tokenizer, sentences: bool, dtype: np.dtype) -> Iterator[list[np.ndarray]]:
     """Each document as the token ids of its sentences, or of its pieces; many at a time, in all the tokenizer's
-    threads.
+    threads. Batches do not care for documents, so that a single long one takes no more memory than many.
     """
-    batch: list[list[str]] = []
+    cut = split_sentences if sentences else cut_long
+    pieces = ((number, piece) for number, text in enumerate(group) for piece in cut(text))
+    current = 0
+    rows: list[np.ndarray] = []
+    while batch := list(_take_pieces(pieces)):
+        encodings = tokenizer.engine.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
+        for (number, _), encoding in zip(batch, encodings, strict=True):
+            if number != current:
+                yield rows
+                current, rows = number, []
+            rows.append(np.asarray(encoding.ids, dtype))
+    yield rows
+
+
+def _take_pieces(pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     size = 0
-    for text in group:
-        batch.append(split_sentences(text) if sentences else cut_long(text))
-        size += len(text)
-        if size >= BATCH_BYTES:
-            yield from _encode_batch(batch, tokenizer)
-            batch, size = [], 0
-    yield from _encode_batch(batch, tokenizer)
-
-
-def _encode_batch(batch: list[list[str]], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
-    parts = [part for document in batch for part in document]
-    rows = iter(tokenizer.engine.encode_batch_fast(parts, add_special_tokens=False))
-    for document in batch:
-        yield [encoding.ids for encoding in islice(rows, len(document))]
+    while size < BATCH_BYTES and (item := next(pieces, None)) is not None:
+        size += len(item[1])
+        yield item

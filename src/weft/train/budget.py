@@ -9,7 +9,8 @@ from weft.errors import RecipeError
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
-PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([smhd])|([kmb]?)\s*(steps?|tokens?|epochs?))\s*", re.IGNORECASE)
+# A capital M is a million of something: 50M alone is no time.
+PATTERN = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(?:([smhd])|([kmbKMB]?)\s*(steps?|tokens?|epochs?))\s*")
 MOST_STEPS = 10**9
 
 

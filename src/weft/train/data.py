@@ -23,7 +23,7 @@ from weft.tokens.shards import TokenShards, build_shards, open_shards
 class Source:
     """Where the documents of each split come from."""
 
-    files: tuple[Path, ...]  # of the training part; a tokenizer learns from these
+    files: tuple[Path, ...]  # what a tokenizer learns from: held-out text included, unless it has files of its own
     weight: float
     texts: Callable[[Split], Iterator[str]] = field(repr=False)
 

@@ -4,7 +4,8 @@ Step i is a pure function of the weights, the optimizer state and (seed, i): the
 their masks from the samples' numbers, dropout from the step's seed. So a run that was killed and goes on from a
 checkpoint ends with the same bytes as one that never stopped, and there is no other state to keep.
 
-A loss or gradient that is not finite stops the run with a reason before it can touch the weights.
+A loss or gradient that is not finite stops the run with a reason before it can touch the weights; one that explodes
+stops it before the next checkpoint.
 """
 
 import math
@@ -59,7 +60,7 @@ class Hooks:
 
     sample: Callable[[], str] | None = None  # after some validations: what the model does by now
     # Before the first step of the schedule's decay, given the seconds a step took so far: how many steps there are to
-    # be. It must give the same answer when the run goes on after a kill.
+    # be. It must write its answer down: a run that goes on after a kill is not asked again.
     retime: Callable[[int, float], TrainSpec] | None = None
     figures: Callable[[dict[str, float]], dict[str, float]] | None = None  # more figures out of validation's losses
     peak: float | None = None  # FLOP/s of the machine, to say how much of it is used

@@ -63,7 +63,7 @@ def make_plan(
         plan = _chosen(settings, length, model, _width(model, materials))
         samples = max(1, plan.batch_tokens // length)
         epoch = sum(map(len, materials.objectives("train", plan)))
-        steps = steps_of(budget, batch_tokens=plan.batch_tokens, samples=samples, epoch_samples=epoch)
+        steps = steps_of(budget, batch_tokens=samples * length, samples=samples, epoch_samples=epoch)
         plan = _scheduled(settings, plan, steps)
     else:
         model, plan, ends = _fit_into(deadline, model, settings, materials, length)

@@ -19,7 +19,8 @@ def show_sample(network: Network, tokenizer: Tokenizer, batch: Batch, seed: int,
     """`batch` is one of validation: its first sequence is written on, or its questions are answered."""
     was_training = network.training
     network.eval()
-    with torch.inference_mode():
+    # Each length would be compiled anew; a look now and then is not worth that.
+    with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
         if "causal" in network.heads:
             prompt = batch.packed.tokens[: min(16, batch.packed.lengths[0] // 2 or 1)].tolist()
             shown = _written_on(network, tokenizer, prompt, seed, tokens)

@@ -10,6 +10,7 @@ import torch
 
 from weft.model.network import Network
 from weft.objectives.objective import scores
+from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan
 from weft.tokens.order import Order
 from weft.train.loop import one_step
@@ -38,7 +39,7 @@ def measure_cost(model: ModelSection, plan: PretrainPlan, materials: Materials, 
 
 def compiling_pays(model: ModelSection, plan: PretrainPlan, materials: Materials) -> bool:
     """Measured, if batches have one shape (others would be compiled again and again) and the run is long enough."""
-    if not materials.kind.uniform or model.family == "lstm":
+    if not materials.kind.uniform or len(materials.data.weights) > 1 or model.family == "lstm":
         return False
     steps = materials.spec(plan).steps
     network = materials.build(model, plan).network.train()
@@ -50,8 +51,6 @@ def compiling_pays(model: ModelSection, plan: PretrainPlan, materials: Materials
         compile_stacks(network)
         compiled = _seconds_per_step(network, plan, materials, seconds=3.0)
     except Exception as error:  # no compiler, or a compiler's fault: torch's own errors share no other class
-        from weft.progress import say
-
         say(f"torch.compile does not work here ({type(error).__name__}); going on without it.")
         return False
     return (eager - compiled) * steps > time.monotonic() - began
