@@ -21,7 +21,7 @@ SHAPE = "layers: 2, width: 32, heads: 2, dropout: 0.1"
 RECIPES = {
     "gpt2": ("causal", "kind: bpe, vocab_size: 400", "muon"),
     "bert": ("masked+next-sentence", "kind: wordpiece, vocab_size: 400", "adamw"),
-    "t5": ("span", "kind: unigram, vocab_size: 400", "adamw"),
+    "t5": ("span", "kind: char", "adamw"),
 }
 TIMES = ("seconds", "tokens_per_second")
 
