@@ -44,7 +44,8 @@ COMPARISONS = {  # name: what it is, and how many times as fast weft should be
     "packed": ("masked LM, BERT-mini, dropout 0.0, Trainer packed", 3.0),
     "lines": ("masked LM, BERT-mini, dropout 0.0, Trainer line by line", 5.0),
     "dropout": ("masked LM, BERT-mini, dropout 0.1, Trainer packed", 3.0),
-    "causal": ("causal LM, GPT-2 of 6 layers, 384 wide, Trainer packed", 1.5),
+    "causal": ("causal LM, GPT-2 of 6 layers, 384 wide, dropout 0.1, Trainer packed", 1.5),
+    "causal-plain": ("causal LM, GPT-2 of 6 layers, 384 wide, dropout 0.0, Trainer packed", 1.5),
 }
 RATE, DECAY = 5e-4, 0.01
 
@@ -141,25 +142,19 @@ def masked(data: Path, dropout: float, by_line: bool, who: str, place: Path) -> 
     return Theirs(transformers.BertForMaskedLM(config), rows, collator, 16)
 
 
-def causal(data: Path, who: str, place: Path) -> Contestant:
+def causal(data: Path, dropout: float, who: str, place: Path) -> Contestant:
     text = text_of(data)
     (place / "text.txt").write_text(text)
     tokenizer = train_tokenizer([place / "text.txt"], "bpe", 8000)
     tokenizer = replace(tokenizer, special={**tokenizer.special, "pad": tokenizer.special["eos"]})
     if who == "weft":
-        none = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
-        model = weft.create("gpt2", vocabulary=8000, layers=6, width=384, heads=6, positions=256, **none)
+        rates = dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout"), dropout)
+        model = weft.create("gpt2", vocabulary=8000, layers=6, width=384, heads=6, positions=256, **rates)
         return Weft("causal", model, tokenizer, text, 256, 8, place / "tokens")
     config = transformers.GPT2Config(
-        vocab_size=8000,
-        n_positions=256,
-        n_embd=384,
-        n_layer=6,
-        n_head=6,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-    )
+        vocab_size=8000, n_positions=256, n_embd=384, n_layer=6, n_head=6,
+        resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
+    )  # fmt: skip
     rows = blocks(tokenizer.engine.encode(text, add_special_tokens=False).ids, 256)
     collator = DataCollatorForLanguageModeling(hugging_face(tokenizer), mlm=False)
     return Theirs(transformers.GPT2LMHeadModel(config), rows, collator, 8)
@@ -179,8 +174,8 @@ def work(name: str, who: str, data: Path) -> None:
     if who == "weft":
         keep_freed_memory()  # as `weft pretrain` does
     with tempfile.TemporaryDirectory() as folder:
-        if name == "causal":
-            contestant = causal(data, who, Path(folder))
+        if name.startswith("causal"):
+            contestant = causal(data, 0.1 if name == "causal" else 0.0, who, Path(folder))
         else:
             contestant = masked(data, 0.1 if name == "dropout" else 0.0, name == "lines", who, Path(folder))
         for line in sys.stdin:
@@ -202,7 +197,7 @@ def compare(name: str, rounds: int, steps: int) -> None:
             process = processes[who]
             process.stdin.write(f"{steps if turn else 2}\n")
             process.stdin.flush()
-            while not (line := process.stdout.readline()).startswith("{"):
+            while not (line := process.stdout.readline()).startswith('{"rate"'):  # the Trainer talks
                 assert line or process.poll() is None, f"{who} ended"
             turns[who].append(json.loads(line))
     for process in processes.values():
@@ -227,7 +222,7 @@ def main() -> None:
         work(options.only, options.who, options.data)
         return
     for name in [options.only] if options.only else COMPARISONS:
-        compare(name, *((2, 1) if options.quick else (options.rounds, 10)))
+        compare(name, *((2, 1) if options.quick else (options.rounds, 20)))
 
 
 if __name__ == "__main__":

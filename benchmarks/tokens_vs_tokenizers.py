@@ -1,6 +1,6 @@
 """Token shards against the raw `tokenizers` batch rate: what reading, boundaries, checksums and writing cost on top.
 
-python benchmarks/tokens_vs_tokenizers.py [--data ../shared/data] [--rounds 5] [--quick]
+python benchmarks/tokens_vs_tokenizers.py [--data ../shared/data] [--rounds 15] [--quick]
 """
 
 import argparse
@@ -38,7 +38,7 @@ def compare(kind: str, files: list[Path], rounds: int, place: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     books = sorted((options.data / "lm/gutenberg").glob("*.txt"))

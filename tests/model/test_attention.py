@@ -2,8 +2,10 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import weft
+from weft.model import dropping
 from weft.model.attention import View, attend, visible
 from weft.model.packed import pack
 
@@ -62,11 +64,28 @@ def test_modernbert_alternates_one_global_and_two_local_layers():
     assert network.architecture.encoder.local.layers == (1, 2, 4, 5)
 
 
-def test_dropout_in_attention_keeps_the_mean():
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_in_attention_keeps_the_mean(causal):
     torch.manual_seed(0)
-    batch = pack([[0] * 32] * 8)
+    batch, view = pack([[0] * 32] * 8), View(causal)
     q, k, v = (torch.randn(256, 2, 8) for _ in range(3))
-    plain = attend(q, k, v, batch, batch, View(), scaled=True, dropout=0.0)
-    noisy = torch.stack([attend(q, k, v, batch, batch, View(), scaled=True, dropout=0.3) for _ in range(300)])
+    plain = attend(q, k, v, batch, batch, view, scaled=True, dropout=0.0)
+    noisy = torch.stack([attend(q, k, v, batch, batch, view, scaled=True, dropout=0.3) for _ in range(300)])
     assert (noisy[0] - plain).abs().max() > 0.01
-    torch.testing.assert_close(noisy.mean(0), plain, atol=0.15, rtol=0)
+    torch.testing.assert_close(noisy.mean(0), plain, atol=0.2, rtol=0)
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 10])
+def test_causal_attention_with_dropout_by_tiles(monkeypatch, length):
+    """Tiles change nothing, ragged ones included, and the gradient is that of the very same mask."""
+    monkeypatch.setattr(dropping, "TILE", 4)
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, length, 5, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    whole = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
+    torch.testing.assert_close(dropping.causal_dropping(q, k, v, 1e-12), whole)
+
+    def seeded(q, k, v):
+        torch.manual_seed(1)
+        return dropping.causal_dropping(q, k, v, 0.4)
+
+    assert torch.autograd.gradcheck(seeded, (q, k, v))

@@ -72,15 +72,16 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_blocks(file: Path) -> Iterator[str]:
-    block: list[str] = []
+    block: list[bytes] = []  # decoded as one, which is several times faster than line by line
+    number = 0
     for number, line in _lines(file):
-        text = _decode(line, file, number)
-        if text.strip():
-            block.append(text)
-        elif block:
-            yield "".join(block).rstrip("\r\n")
-            block = []
-    yield "".join(block).rstrip("\r\n")
+        if line.isspace() or (not line.isascii() and not _decode(line, file, number).strip()):
+            if block:
+                yield _decode(b"".join(block), file, number - len(block)).rstrip("\r\n")
+                block = []
+        else:
+            block.append(line)
+    yield _decode(b"".join(block), file, number + 1 - len(block)).rstrip("\r\n")
 
 
 def _read_json_lines(file: Path) -> Iterator[str]:
@@ -99,12 +100,14 @@ def _read_json_lines(file: Path) -> Iterator[str]:
 
 
 def _decode(data: bytes, file: Path, line: int) -> str:
+    """`line` is where the data begins in the file, from 0."""
     if b"\x00" in data[:100_000]:
         raise InputError(f"{file} is a binary file, not text.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        place = f"byte {error.start}" + (f" of line {line + 1}" if line else "")
+        above = data[: error.start].split(b"\n")
+        place = f"line {line + len(above)}, byte {len(above[-1])}"
         raise InputError(
             f"{file} is not UTF-8 at {place}. Convert it first, for example: iconv -f latin1 -t utf-8."
         ) from None

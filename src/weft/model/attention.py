@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from weft.model.dropout import drop
+from weft.model.dropping import causal_dropping
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 from weft.model.positions import rotate
@@ -160,6 +161,8 @@ def _attend_dropping(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, 
     """The formula as it stands, with dropout on the weights, for which no fused CPU kernel exists."""
     if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    if view.causal and _is_plain(q.shape[2], view) and not torch.compiler.is_compiling():
+        return causal_dropping(q * scale, k, v, dropout)
     scores = (q * scale) @ k.transpose(-1, -2)
     if view.causal or not _is_plain(q.shape[2], view):
         mask = _mask(q.shape[2], view, q.device)

@@ -22,7 +22,13 @@ class Dropout(nn.Module):
 def drop(x: Tensor, p: float) -> Tensor:
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    size = x.numel()
+    return x * kept(x.shape, p, x.dtype)
+
+
+def kept(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
+    """What to multiply by: 0 with probability p, else 1 / (1 − p)."""
+    size = shape.numel()
     bits = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:size]
-    keep = bits.ge(round(p * 2**16) - 2**15).to(x.dtype).mul_(1 / (1 - p))
-    return x * keep.view(x.shape)
+    keep = torch.empty(size, dtype=dtype)
+    torch.ge(bits, round(p * 2**16) - 2**15, out=keep)  # straight to floats: a pass less than through booleans
+    return keep.mul_(1 / (1 - p)).view(shape)

@@ -11,20 +11,24 @@ that has none, and ends with the same bytes.
 
 import hashlib
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import tokenizers
 
 from weft.errors import FolderError, InputError
 from weft.folders import read_json, to_json, write_file
 from weft.tokenizer.tokenizer import Tokenizer, cut_long
 
 SHARD_BYTES = 64_000_000  # of text
-BATCH_BYTES = 4_000_000  # of text handed to the tokenizer at once: enough for all its threads
+BATCH_BYTES = 500_000  # of text handed to the tokenizer at once: enough for all its threads
 SETTINGS = "tokens.json"
 # A sentence ends with its mark and closing quotes, or with its line. Nothing is lost: the parts join to the whole.
 SENTENCE = re.compile(r".+?(?:[.!?。！？…]+[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL)
@@ -105,10 +109,14 @@ def build_shards(
     }
     _start(folder, settings)
     documents, count = iter(texts), 0
-    while group := list(_take(documents, shard_bytes)):
-        text = _fingerprint(group)
-        if not _is_done(folder, count, text):
-            _write_shard(folder, count, group, tokenizer, dtype, (opening, separator), sentences, text)
+    while (first := next(documents, None)) is not None:
+        group: Iterable[str] = _take(chain([first], documents), shard_bytes)
+        if (known := folder / f"{count:05}.json").is_file():
+            group = list(group)
+            if read_json(known).get("text") == _Tally.of(group).fingerprint:
+                count += 1
+                continue  # finished before, out of these very documents
+        _write_shard(folder, count, group, tokenizer, dtype, (opening, separator), sentences)
         count += 1
     if count == 0:
         raise InputError("There is no text to make tokens of.")
@@ -162,79 +170,114 @@ def _take(documents: Iterator[str], most_bytes: int) -> Iterator[str]:
         yield text
 
 
-def _fingerprint(group: list[str]) -> str:
-    digest = hashlib.sha256()
-    for text in group:
-        digest.update(text.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()
+class _Tally:
+    """Counts documents as they pass."""
 
+    def __init__(self) -> None:
+        self.documents = self.characters = self.bytes = 0
+        self._digest = hashlib.sha256()
 
-def _is_done(folder: Path, shard: int, text: str) -> bool:
-    """Whether this shard was finished before, out of these very documents."""
-    file = folder / f"{shard:05}.json"
-    return file.is_file() and read_json(file).get("text") == text
+    @classmethod
+    def of(cls, group: Iterable[str]) -> Self:
+        tally = cls()
+        for _ in tally.watch(group):
+            pass
+        return tally
+
+    def watch(self, group: Iterable[str]) -> Iterator[str]:
+        for text in group:
+            data = text.encode()
+            self.documents += 1
+            self.characters += len(text)
+            self.bytes += len(data)
+            self._digest.update(data + b"\0")
+            yield text
+
+    @property
+    def fingerprint(self) -> str:
+        return self._digest.hexdigest()
 
 
 def _write_shard(
     folder: Path,
     shard: int,
-    group: list[str],
+    group: Iterable[str],
     tokenizer: Tokenizer,
     dtype: np.dtype,
     frame: tuple[int | None, int],
     sentences: bool,
-    text: str,
 ) -> None:
-    parts: list[np.ndarray] = []
-    ends, breaks, total = [], [], 0
-    opening, separator = frame
-    for rows in _encode(group, tokenizer, sentences, dtype):
-        if opening is not None:
-            rows[0] = np.concatenate([np.asarray([opening], dtype), rows[0]])
-        for row in rows:
-            total += len(row)
-            breaks.append(total)
-        total += 1
-        breaks[-1] += 1
-        ends.append(total)
-        parts += rows
-        parts.append(np.asarray([separator], dtype))
-    files = {f"{shard:05}.tokens": np.concatenate(parts), f"{shard:05}.ends": np.asarray(ends, np.int64)}
+    tally = _Tally()
+    tokens, ends, breaks = _encode(tally.watch(group), tokenizer, sentences, dtype, frame)
+    files = {f"{shard:05}.tokens": tokens, f"{shard:05}.ends": ends}
     if sentences:
-        files[f"{shard:05}.sentences"] = np.asarray(breaks, np.int64)
+        files[f"{shard:05}.sentences"] = breaks
     sums = {}
     for name, array in files.items():
         data = array.tobytes()
         write_file(folder / name, data)
         sums[name] = hashlib.sha256(data).hexdigest()
     facts = {
-        "documents": len(group),
-        "tokens": total,
-        "characters": sum(map(len, group)),
-        "bytes": sum(len(document.encode()) for document in group),
-        "text": text,
+        "documents": tally.documents,
+        "tokens": len(tokens),
+        "characters": tally.characters,
+        "bytes": tally.bytes,
+        "text": tally.fingerprint,
         "sha256": sums,
     }
     write_file(folder / f"{shard:05}.json", to_json(facts))
 
 
-def _encode(group: list[str], tokenizer: Tokenizer, sentences: bool, dtype: np.dtype) -> Iterator[list[np.ndarray]]:
-    """Each document as the token ids of its sentences, or of its pieces; many at a time, in all the tokenizer's
-    threads. Batches do not care for documents, so that a single long one takes no more memory than many.
-    """
+def _encode(
+    group: Iterable[str], tokenizer: Tokenizer, sentences: bool, dtype: np.dtype, frame: tuple[int | None, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The documents on one tape, where each ends, and where each sentence (or piece of a long one) ends."""
     cut = split_sentences if sentences else cut_long
     pieces = ((number, piece) for number, text in enumerate(group) for piece in cut(text))
-    current = 0
-    rows: list[np.ndarray] = []
-    while batch := list(_take_pieces(pieces)):
-        encodings = tokenizer.engine.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
-        for (number, _), encoding in zip(batch, encodings, strict=True):
-            if number != current:
-                yield rows
-                current, rows = number, []
-            rows.append(np.asarray(encoding.ids, dtype))
-    yield rows
+    parts, lengths, owners = [], [], []
+    for numbers, ids in _encode_batches(pieces, tokenizer):
+        sizes = np.fromiter(map(len, ids), np.int64, len(ids))
+        parts.append(np.fromiter(chain.from_iterable(ids), dtype, int(sizes.sum())))
+        lengths.append(sizes)
+        owners.append(np.asarray(numbers, np.int64))
+    return _framed(np.concatenate(parts), np.concatenate(lengths), np.concatenate(owners), frame)
+
+
+def _encode_batches(
+    pieces: Iterator[tuple[int, str]], tokenizer: Tokenizer
+) -> Iterator[tuple[list[int], list[list[int]]]]:
+    """(owners of the pieces, their token ids), many at a time. The tokenizer works on a batch in all its threads, with
+    the next one waiting, while those before are being put away. Batches do not care for documents, so that a single
+    long one takes no more memory than many.
+    """
+
+    def encode(texts: list[str]) -> list[tokenizers.Encoding]:
+        return tokenizer.engine.encode_batch_fast(texts, add_special_tokens=False)
+
+    waiting: deque[tuple[list[int], Future[list[tokenizers.Encoding]]]] = deque()
+    with ThreadPoolExecutor(1) as background:
+        while (batch := list(_take_pieces(pieces))) or waiting:
+            if batch:
+                waiting.append(([owner for owner, _ in batch], background.submit(encode, [text for _, text in batch])))
+            if len(waiting) > 2 or not batch:
+                owners, work = waiting.popleft()
+                yield owners, [encoding.ids for encoding in work.result()]
+
+
+def _framed(
+    tokens: np.ndarray, lengths: np.ndarray, owners: np.ndarray, frame: tuple[int | None, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Openings and separators put around the documents. `owners` says which document each piece belongs to."""
+    opening, separator = frame
+    changes = np.diff(owners) != 0
+    first, last = np.append(True, changes), np.append(changes, True)
+    ends = np.cumsum(lengths)
+    around = [((ends - lengths)[first], opening)] if opening is not None else []
+    around.append((ends[last], separator))
+    places = np.stack([place for place, _ in around], axis=1).ravel()  # in the order of the tape
+    values = np.tile(np.asarray([token for _, token in around], tokens.dtype), int(last.sum()))
+    breaks = ends + np.cumsum(last) + (np.cumsum(first) if opening is not None else 0)
+    return np.insert(tokens, places, values), breaks[last], breaks
 
 
 def _take_pieces(pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
