@@ -1,6 +1,6 @@
 """Seconds until a character model of Shakespeare is good: validation loss 1.88 on the last tenth of the text.
 
-    python benchmarks/time_to_quality.py [--text ../shared/data/lm/tinyshakespeare.txt] [--rounds 3] [--budget 15s]
+    python benchmarks/time_to_quality.py [--data ../shared/data] [--rounds 3] [--budget 15s]
 
 The yardstick is a plain GPT trainer as people write it: 4 layers, 128 wide, context 64, batch 12, AdamW with warm-up
 and cosine, `torch.compile`, 2,000 steps; its clock runs from the start, compiling included, and stands still while it
@@ -68,7 +68,7 @@ class PlainGPT(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
 
-def plain_trainer(text: str, seed: int) -> tuple[float, float]:
+def plain_trainer(text: str, seed: int, steps: int) -> tuple[float, float]:
     """Seconds until the loss was good (or until the end), and the last loss."""
     torch.manual_seed(seed)
     alphabet = {character: number for number, character in enumerate(sorted(set(text)))}
@@ -85,8 +85,8 @@ def plain_trainer(text: str, seed: int) -> tuple[float, float]:
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.99), fused=True)
     loss = math.inf
-    for step in range(STEPS):
-        share = (step + 1) / WARMUP if step < WARMUP else (1 + math.cos(math.pi * step / STEPS)) / 2
+    for step in range(steps):
+        share = (step + 1) / WARMUP if step < WARMUP else (1 + math.cos(math.pi * step / steps)) / 2
         for group in optimizer.param_groups:
             group["lr"] = share * RATE if step < WARMUP else LEAST_RATE + share * (RATE - LEAST_RATE)
         starts = torch.randint(len(train) - CONTEXT, (BATCH,))
@@ -95,7 +95,7 @@ def plain_trainer(text: str, seed: int) -> tuple[float, float]:
         nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        if (step + 1) % 100 == 0:
+        if (step + 1) % 100 == 0 or step == steps - 1:
             paused = time.perf_counter()
             with torch.no_grad():
                 parts = [(plain(q, a), len(q)) for q, a in zip(questions.split(256), answers.split(256), strict=True)]
@@ -141,7 +141,8 @@ def loss_of(model: weft.Model, ids: list[int]) -> float:
 
 def turn(who: str, seed: int, options: argparse.Namespace) -> tuple[float, float]:
     """Seconds and loss of a contestant, from its own process."""
-    command = [sys.executable, __file__, "--text", str(options.text), "--budget", options.budget]
+    command = [sys.executable, __file__, "--data", str(options.data), "--budget", options.budget]
+    command += ["--steps", str(options.steps)]
     with tempfile.TemporaryDirectory() as cache:
         surroundings = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
         done = subprocess.run(
@@ -158,16 +159,24 @@ def turn(who: str, seed: int, options: argparse.Namespace) -> tuple[float, float
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--text", type=Path, default=Path("../shared/data/lm/tinyshakespeare.txt"))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", default="15s")
+    parser.add_argument("--quick", action="store_true", help="a few steps: does it run, not how fast")
     parser.add_argument("--who", choices=["weft", "plain"], help="be a contestant")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=STEPS, help="of the plain trainer")
     options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.budget, options.steps = 1, "5s", 20
     if options.who:
         ours = options.who == "weft"
-        text, seed = options.text, options.seed
-        result = weft_run(text, options.budget, seed) if ours else plain_trainer(text.read_text("utf-8"), seed)
+        text, seed = options.data / "lm/tinyshakespeare.txt", options.seed
+        result = (
+            weft_run(text, options.budget, seed)
+            if ours
+            else plain_trainer(text.read_text("utf-8"), seed, options.steps)
+        )
         print(json.dumps(result))
         return
     found: dict[str, list[tuple[float, float]]] = {"weft": [], "plain": []}

@@ -6,21 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import FolderError, RecipeError
-from weft.folders import MANIFEST, changed_files, read_json
+from weft.folders import changed_files
 from weft.progress import say
 from weft.recipe import Recipe
-
-MODEL = "model"
 
 
 def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
     if recipe.pretrain is None:
         raise RecipeError("The recipe has no stage to run. Give it a pretrain section.")
     from weft.train.pretrain import check, pretrain
-    from weft.train.run_folder import fingerprint
+    from weft.train.run_folder import MODEL, fingerprint, read_run
 
     check(recipe, base)  # before an old run is moved out of the way for one that cannot be
-    known = _state(folder)
+    known = read_run(folder)
     asked = recipe.model_dump(exclude_none=True)
     if known and (known.get("asked") != asked or known.get("inputs") != fingerprint(recipe, base)):
         aside = next(
@@ -32,16 +30,7 @@ def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
     if "results" in known and _is_whole(folder / MODEL):
         say("pretrain: up to date.")
         return known["results"]
-    if not known:
-        folder.mkdir(parents=True, exist_ok=True)
     return pretrain(recipe, base, folder, resume=bool(known))
-
-
-def _state(folder: Path) -> dict[str, Any]:
-    facts = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
-    if facts and facts.get("kind") != "run":
-        raise FolderError(f"{folder} holds a {facts.get('kind', 'thing')}, not a run. Choose another folder with -o.")
-    return facts
 
 
 def _is_whole(model: Path) -> bool:

@@ -89,3 +89,14 @@ def test_causal_attention_with_dropout_by_tiles(monkeypatch, length):
         return dropping.causal_dropping(q, k, v, 0.4)
 
     assert torch.autograd.gradcheck(seeded, (q, k, v))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen3"])
+def test_dropout_in_attention_works_under_autocast(family):
+    """Rotation leaves queries and keys in fp32 beside values in bfloat16."""
+    network = weft.create(family, vocabulary=20, layers=1, width=16, heads=2, attention_dropout=0.2).network.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = network(pack([[1, 2, 3, 4, 5]]))
+    hidden.float().square().sum().backward()
+    gradient = network.decoder.blocks[0].attention.qkv.weight.grad
+    assert gradient.abs().sum() > 0 and gradient.isfinite().all()

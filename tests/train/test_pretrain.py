@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,17 @@ import yaml
 
 import weft
 from weft.errors import FolderError, InputError, RecipeError
-from weft.recipe import read_recipe
+from weft.model.dropout import Dropout
+from weft.model.positions import longest
+from weft.recipe import ModelSection, read_recipe
+from weft.tokenizer.train import train_tokenizer
 from weft.train.budget import read_budget
+from weft.train.build import build_network
 from weft.train.pretrain import pretrain
 from weft.train.record import read_metrics
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
+RECIPES = Path(__file__).parents[2] / "recipes"
 SHAPE = {"layers": 2, "width": 32, "heads": 2}
 QUICK = {"budget": "6 steps", "sequence_length": 32, "batch_tokens": 256, "validation_tokens": 500, "seed": 1}
 VARIANTS = {
@@ -154,6 +160,46 @@ def test_a_folder_without_the_head_gets_a_fresh_one(place, minilm, tmp_path, cap
     results = pretrain(made, place, tmp_path / "run")
     assert results["format"] == "bert"
     assert "it gets a fresh one" in capsys.readouterr().err
+
+
+def test_a_folder_in_wefts_own_format_is_trained_with_the_dropout_asked_for_and_keeps_its_own(place, tmp_path):
+    tokenizer = train_tokenizer([place / "book.txt"], "char")
+    shape = {"vocabulary": tokenizer.vocabulary, "positions": "rotary", "head": "masked", "dropout": 0.25, **SHAPE}
+    weft.create("bert", **shape).save(place / "own")
+    built = [build_network(ModelSection(path="own"), place, "masked", tokenizer, 32, rate, 0) for rate in (None, 0.5)]
+    for one, rate in zip(built, (0.0, 0.5), strict=True):
+        assert {module.p for module in one.network.modules() if isinstance(module, Dropout)} == {0.0, rate}
+        assert one.network.encoder.blocks[0].feedforward_dropout.p == rate
+        assert one.network.encoder.blocks[0].attention.spec.dropout == rate
+        assert one.to_save().encoder.blocks[0].feedforward_dropout.p == 0.25
+
+
+def test_roberta_counts_positions_from_behind_its_padding(place):
+    tokenizer = train_tokenizer([place / "book.txt"], "char", family="roberta")
+    for role in ("pad", "sep"):  # at another place each
+        moved = replace(tokenizer, special={**tokenizer.special, "pad": tokenizer.special[role]})
+        built = build_network(ModelSection(family="roberta", **SHAPE), place, "masked", moved, 32, None, 0)
+        assert longest(built.saved.embedding.positions) == 32
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("model.family=bert", "pretrain.objective=masked+next-sentence", "tokenizer.kind=wordpiece"),
+        ("model.family=roberta", "pretrain.objective=masked"),
+        ("model.family=t5", "pretrain.objective=span"),
+        ("model.family=llama",),
+        ("model.family=modernbert", "pretrain.objective=masked"),
+        ("model.family=lstm",),
+    ],
+    ids=lambda changes: changes[0].partition("=")[2] if changes else "as it stands",
+)
+def test_the_shakespeare_recipe_runs_with_every_family(changes, tmp_path):
+    (tmp_path / "shakespeare.txt").write_text((RECIPES / "shakespeare.txt").read_text("utf-8")[:100_000])
+    made = read_recipe(RECIPES / "shakespeare.yml", [*changes, "pretrain.budget=2 steps"])
+    assert pretrain(made, tmp_path, tmp_path / "run")["steps"] == 2
+    assert weft.load(tmp_path / "run/model").parameters_count > 10_000
 
 
 def test_the_plan_is_written_down_and_can_be_run_itself(place, tmp_path):

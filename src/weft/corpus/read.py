@@ -6,6 +6,7 @@ file and the place, because a silent repair would train on noise.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from weft.errors import InputError
 
 TEXT, LINES = (".txt", ".md", ".text"), (".jsonl", ".ndjson")
 MOST_LINE = 2**28  # bytes in a line that is read as a document of its own
+SPACES = [chr(number) for number in range(0x3001) if chr(number).isspace()]
+BLANK = re.compile(b"(?:" + b"|".join(re.escape(space.encode()) for space in [*SPACES, "\ufeff"]) + b")*")
 Unit = Literal["file", "line", "block"]
 
 
@@ -75,7 +78,7 @@ def _read_blocks(file: Path) -> Iterator[str]:
     block: list[bytes] = []  # decoded as one, which is several times faster than line by line
     number = 0
     for number, line in _lines(file):
-        if line.isspace() or (not line.isascii() and not _decode(line, file, number).strip()):
+        if BLANK.fullmatch(line):
             if block:
                 yield _decode(b"".join(block), file, number - len(block)).rstrip("\r\n")
                 block = []
@@ -106,7 +109,7 @@ def _decode(data: bytes, file: Path, line: int) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        above = data[: error.start].split(b"\n")
+        above = error.object[: error.start].split(b"\n")
         place = f"line {line + len(above)}, byte {len(above[-1])}"
         raise InputError(
             f"{file} is not UTF-8 at {place}. Convert it first, for example: iconv -f latin1 -t utf-8."

@@ -158,7 +158,7 @@ def _attend_dense(
 
 
 def _attend_dropping(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float) -> Tensor:
-    """The formula as it stands, with dropout on the weights, for which no fused CPU kernel exists."""
+    """With dropout on the weights, for which no fused CPU kernel exists: by tiles, or the formula as it stands."""
     if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     if view.causal and _is_plain(q.shape[2], view) and not torch.compiler.is_compiling():

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from weft.model.dropout import kept
 
@@ -18,6 +19,7 @@ TILE = 64  # queries; 128 is as fast, 32 slower
 
 def causal_dropping(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
     """(B, H, L, D) each, queries scaled already -> (B, H, L, D)."""
+    q, k = q.to(v.dtype), k.to(v.dtype)  # rotation leaves fp32 behind under autocast, where v is bfloat16
     mixed: Tensor = _CausalDropping.apply(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), dropout)
     return mixed.view(q.shape)
 
@@ -27,22 +29,23 @@ class _CausalDropping(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         ahead = torch.full((TILE, TILE), -torch.inf, dtype=q.dtype).triu_(1)
         mixed = torch.empty_like(q)
-        kept_by_tile = []
+        by_tile = []
         for start, end in _tiles(q):
             scores = torch.bmm(q[:, start:end], k[:, :end].transpose(1, 2))
             scores[:, :, start:end].add_(ahead[: end - start, : end - start])
             weights = scores.softmax(dim=-1)
             mask = kept(weights.shape, dropout, weights.dtype)
             mixed[:, start:end] = torch.bmm(torch.mul(weights, mask, out=scores), v[:, :end])
-            kept_by_tile += [weights, mask]
-        ctx.save_for_backward(q, k, v, *kept_by_tile)
+            by_tile += [weights, mask]
+        ctx.save_for_backward(q, k, v, *by_tile)
         return mixed
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # type: ignore[override]
-        q, k, v, *kept_by_tile = ctx.saved_tensors
+        q, k, v, *by_tile = ctx.saved_tensors
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        tiles = zip(_tiles(q), kept_by_tile[::2], kept_by_tile[1::2], strict=True)
+        tiles = zip(_tiles(q), by_tile[::2], by_tile[1::2], strict=True)
         for (start, end), weights, mask in tiles:
             grad_tile = grad[:, start:end]
             grad_v[:, :end] += torch.bmm((weights * mask).transpose(1, 2), grad_tile)

@@ -95,7 +95,6 @@ OBJECTIVES = {
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     """What masking must know: the special tokens, and which pieces go on inside a word."""
     engine = tokenizer.engine
-    special = frozenset(number for number, token in engine.get_added_tokens_decoder().items() if token.special)
     pieces = sorted((number, piece) for piece, number in engine.get_vocab().items())
     is_wordpiece = isinstance(engine.model, models.WordPiece)
     inner = _inner_pieces([piece for _, piece in pieces], is_wordpiece)
@@ -103,7 +102,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     if inner is not None:
         continues = np.zeros(tokenizer.vocabulary, bool)
         continues[[number for number, _ in pieces]] = inner
-    return Vocabulary(tokenizer.vocabulary, _token(tokenizer, "mask"), special, continues)
+    return Vocabulary(tokenizer.vocabulary, _token(tokenizer, "mask"), tokenizer.special_ids, continues)
 
 
 def _inner_pieces(pieces: list[str], is_wordpiece: bool) -> list[bool] | None:

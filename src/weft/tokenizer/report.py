@@ -42,7 +42,7 @@ def report_on(tokenizer: Tokenizer, texts: Iterable[str]) -> Report:
             break
     tokens = counts.total()
     unknown = tokenizer.id_of("unk")
-    special = {number for number, token in tokenizer.engine.get_added_tokens_decoder().items() if token.special}
+    special = tokenizer.special_ids
     ordered = [token for token, _ in counts.most_common() if token not in special]
     words = {token: number for token, number in tokenizer.engine.get_vocab().items() if number not in special}
     return Report(

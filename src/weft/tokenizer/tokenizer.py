@@ -5,6 +5,7 @@ saving).
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import tokenizers
@@ -44,6 +45,11 @@ class Tokenizer:
     def id_of(self, role: Role) -> int | None:
         token = self.special.get(role)
         return None if token is None else self.engine.token_to_id(token)
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """All that are not text: padding, marks, sentinels."""
+        return frozenset(number for number, token in self.engine.get_added_tokens_decoder().items() if token.special)
 
     @property
     def vocabulary(self) -> int:

@@ -10,6 +10,7 @@ that has none, and ends with the same bytes.
 """
 
 import hashlib
+import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -25,10 +26,10 @@ import tokenizers
 
 from weft.errors import FolderError, InputError
 from weft.folders import read_json, to_json, write_file
-from weft.tokenizer.tokenizer import Tokenizer, cut_long
+from weft.tokenizer.tokenizer import PIECE, Tokenizer, cut_long
 
 SHARD_BYTES = 64_000_000  # of text
-BATCH_BYTES = 500_000  # of text handed to the tokenizer at once: enough for all its threads
+BATCH = max(500_000, 2 * PIECE * (os.cpu_count() or 1))  # characters for the tokenizer at once: work for all threads
 SETTINGS = "tokens.json"
 # A sentence ends with its mark and closing quotes, or with its line. Nothing is lost: the parts join to the whole.
 SENTENCE = re.compile(r".+?(?:[.!?。！？…]+[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL)
@@ -116,6 +117,7 @@ def build_shards(
             if read_json(known).get("text") == _Tally.of(group).fingerprint:
                 count += 1
                 continue  # finished before, out of these very documents
+            known.unlink()  # other documents now: the shard is not finished any more
         _write_shard(folder, count, group, tokenizer, dtype, (opening, separator), sentences)
         count += 1
     if count == 0:
@@ -158,8 +160,7 @@ def _start(folder: Path, settings: dict[str, Any]) -> None:
         earlier = read_json(folder / SETTINGS)
         if {key: earlier.get(key) for key in settings} != settings:
             raise FolderError(f"{folder} holds tokens made with other settings. Choose another folder or delete it.")
-    else:
-        write_file(folder / SETTINGS, to_json(settings))
+    write_file(folder / SETTINGS, to_json(settings))  # without the number of shards, until all are there
 
 
 def _take(documents: Iterator[str], most_bytes: int) -> Iterator[str]:
@@ -233,7 +234,7 @@ def _encode(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The documents on one tape, where each ends, and where each sentence (or piece of a long one) ends."""
     cut = split_sentences if sentences else cut_long
-    pieces = ((number, piece) for number, text in enumerate(group) for piece in cut(text))
+    pieces = ((number, piece) for number, text in enumerate(group) for piece in cut(text) or [""])
     parts, lengths, owners = [], [], []
     for numbers, ids in _encode_batches(pieces, tokenizer):
         sizes = np.fromiter(map(len, ids), np.int64, len(ids))
@@ -282,6 +283,6 @@ def _framed(
 
 def _take_pieces(pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     size = 0
-    while size < BATCH_BYTES and (item := next(pieces, None)) is not None:
+    while size < BATCH and (item := next(pieces, None)) is not None:
         size += len(item[1])
         yield item

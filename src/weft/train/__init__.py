@@ -6,6 +6,7 @@ data          corpus -> tokenizer, token shards
 build         the network a recipe asks for
 materials     a plan -> network, batches, the loop's settings
 planner       what a recipe leaves open is chosen; the time you have is the dial
+scaling       how large a model, how large a batch: the rules
 budget        20m, 2000 steps, 50M tokens, 3 epochs
 trial         what a step costs here
 machine       the matmul peak, whether bfloat16 is fast

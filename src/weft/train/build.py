@@ -5,7 +5,7 @@ learn it by heart; the folder that is written keeps the family's own rates, for 
 architectures with the same weights: the one that is trained and the one that is saved.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,13 @@ def _from_family(
     kind = find_family(section.family)
     names = {knob.name for knob in fields(kind)}
     settings.setdefault("vocabulary", tokenizer.vocabulary)
-    if "positions" in names and section.size is None:
-        settings.setdefault("positions", length + (2 if section.family == "roberta" else 0))
     if "pad" in names and (pad := tokenizer.id_of("pad")) is not None:
         settings.setdefault("pad", pad)
+    if "positions" in names and section.size is None:
+        before = (
+            settings.get("pad", 1) + 1 if section.family == "roberta" else 0
+        )  # RoBERTa counts from behind its padding
+        settings.setdefault("positions", length + before)
     family, saved = design(section.family, head=head, **settings)
     _, trained = design(section.family, head=head, **{**settings, **_rates(family, set(settings), dropout)})
     network = create(trained, seed)
@@ -89,10 +92,14 @@ def _from_family(
 def _from_folder(folder: Path, head: str, dropout: float | None, seed: int) -> Built:
     network, description = read_model(folder)
     family = description.family
-    if family is None:  # weft's own format: as it is
+    if family is None:  # weft's own format
         if not set(head.split("+")) <= set(network.heads):
             raise RecipeError(f"{folder} has no {head} head, and it is no family's that could be given one.")
-        return Built(network, network.architecture, description)
+        architecture = network.architecture
+        has_none = _with_dropout(architecture, 0.0) == architecture
+        trained = Network(_with_dropout(architecture, dropout or 0.0, everywhere=has_none))
+        trained.load_state_dict(network.state_dict())
+        return Built(trained, architecture, description)
     saved = family.architecture(head)
     trained = create(replace(family, **_rates(family, set(), dropout)).architecture(head), seed)
     loaded, fresh = network.state_dict(), trained.state_dict()
@@ -109,6 +116,18 @@ def _rates(family: Family, given: set[str], dropout: float | None) -> dict[str, 
     if dropout is None:
         return {name: 0.0 for name in names if name not in given}
     return dict.fromkeys(names, dropout)
+
+
+def _with_dropout(spec: Any, rate: float, *, everywhere: bool = False) -> Any:
+    """The same with this rate where it has dropout, or everywhere."""
+    changed: dict[str, Any] = {}
+    for knob in fields(spec):
+        value = getattr(spec, knob.name)
+        if knob.name.endswith("dropout"):
+            changed[knob.name] = rate if value or everywhere else 0.0
+        elif is_dataclass(value):
+            changed[knob.name] = _with_dropout(value, rate, everywhere=everywhere)
+    return replace(spec, **changed)
 
 
 def _token_ids(tokenizer: Tokenizer, architecture: Architecture) -> dict[str, int]:

@@ -23,7 +23,7 @@ from weft.interchange.tensor_files import write_tensors
 from weft.model.network import Network
 from weft.progress import say
 
-STATE = "state.json"
+CHECKPOINTS, STATE = "checkpoints", "state.json"
 
 
 def save_checkpoint(

@@ -5,6 +5,7 @@ Both are kept in the run folder, so that resuming neither reads nor tokenizes th
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from weft.corpus.read import TEXT, Document, Unit, find_files, read_documents
@@ -115,7 +116,7 @@ def _prepare_shards(source: Source, split: Split, tokenizer: Tokenizer, kind: Ki
     if first is None:
         return None
     return build_shards(
-        source.texts(split),
+        chain([first], texts),
         tokenizer,
         folder,
         separator=end_of_document(tokenizer, kind),

@@ -27,7 +27,7 @@ from weft.model.network import Network
 from weft.objectives.objective import Batch, Objective, scaled_loss, scores
 from weft.progress import say
 from weft.tokens.order import Order, Place
-from weft.train.checkpoints import restore_newest, save_checkpoint
+from weft.train.checkpoints import CHECKPOINTS, restore_newest, save_checkpoint
 from weft.train.optimizers import OptimizerSpec, make_optimizers, set_rate
 from weft.train.record import Record
 from weft.train.schedules import Schedule
@@ -54,6 +54,9 @@ class TrainSpec:
     patience: int | None = None  # validations without a better loss before the run stops early
 
 
+Retime = Callable[[int, float], TrainSpec]
+
+
 @dataclass(frozen=True)
 class Hooks:
     """What a caller may add to a run; none of it touches the weights."""
@@ -61,7 +64,7 @@ class Hooks:
     sample: Callable[[], str] | None = None  # after some validations: what the model does by now
     # Before the first step of the schedule's decay, given the seconds a step took so far: how many steps there are to
     # be. It must write its answer down: a run that goes on after a kill is not asked again.
-    retime: Callable[[int, float], TrainSpec] | None = None
+    retime: Retime | None = None
     figures: Callable[[dict[str, float]], dict[str, float]] | None = None  # more figures out of validation's losses
     peak: float | None = None  # FLOP/s of the machine, to say how much of it is used
 
@@ -91,7 +94,7 @@ def train(
     network.train()
     hooks = hooks or Hooks()
     optimizers = make_optimizers(network, spec.optimizer)
-    checkpoints = folder / "checkpoints"
+    checkpoints = folder / CHECKPOINTS
     state: dict[str, Any] = {"step": 0, "tokens": 0, "lowest": math.inf, "best": None, "best_loss": None, "waited": 0}
     if resume and (found := restore_newest(checkpoints, network, optimizers)):
         state = found

@@ -26,15 +26,15 @@ from weft.tokenizer.read import load_tokenizer
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget
 from weft.train.build import Built
-from weft.train.checkpoints import restore_weights
+from weft.train.checkpoints import CHECKPOINTS, restore_weights
 from weft.train.data import Source, find_sources, prepare_tokenizer, prepare_tokens
-from weft.train.loop import Hooks, TrainSpec, train, validate
+from weft.train.loop import Hooks, Retime, TrainSpec, train, validate
 from weft.train.machine import matmul_peak
 from weft.train.materials import Materials, device
 from weft.train.memory import keep_freed_memory
 from weft.train.planner import make_plan
 from weft.train.report import write_report
-from weft.train.run_folder import CHECKPOINTS, MODEL, claim, finish, load_plan, save_plan
+from weft.train.run_folder import MODEL, claim, finish, load_plan, save_plan
 from weft.train.samples import show_sample
 from weft.train.trial import compile_stacks
 from weft.train.validation import all_batches, figures_of, some_batches
@@ -129,7 +129,7 @@ def _goal(recipe: Recipe, base: Path) -> Goal:
 
 
 def _learn(
-    built: Built, plan: PretrainPlan, materials: Materials, folder: Path, resume: bool, retime: Any
+    built: Built, plan: PretrainPlan, materials: Materials, folder: Path, resume: bool, retime: Retime | None
 ) -> dict[str, Any]:
     """Train, go back to the best weights, and measure them."""
     network, spec = built.network, materials.spec(plan)

@@ -12,10 +12,18 @@ from weft.errors import FolderError, RecipeError
 from weft.folders import MANIFEST, disk_errors, read_json, sha256_of, to_json, write_file
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan, Recipe, read_recipe
-from weft.train.checkpoints import list_checkpoints
+from weft.train.checkpoints import CHECKPOINTS, list_checkpoints
 from weft.train.planner import Planned
 
-PLAN, MODEL, CHECKPOINTS = "recipe.yml", "model", "checkpoints"
+PLAN, MODEL = "recipe.yml", "model"
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What its weft.json says; nothing, if it has none."""
+    facts = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+    if facts and facts.get("kind") != "run":
+        raise FolderError(f"{folder} holds a {facts.get('kind', 'thing')}, not a run. Choose another folder with -o.")
+    return facts
 
 
 def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
@@ -23,12 +31,7 @@ def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
     asked = recipe.model_dump(exclude_none=True)
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file; a run needs a folder.")
-    if (folder / MANIFEST).is_file():
-        known = read_json(folder / MANIFEST)
-        if known.get("kind") != "run":
-            raise FolderError(
-                f"{folder} holds a {known.get('kind', 'thing')}, not a run. Choose another folder with -o."
-            )
+    if known := read_run(folder):
         earlier = known.get("asked")
         if resume and earlier != asked:
             raise RecipeError(f"{folder} is a run of another recipe: {_difference(earlier, asked)}. Choose another -o.")

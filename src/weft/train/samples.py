@@ -43,7 +43,7 @@ def write_on(
     ids, device = list(prompt), next(network.parameters()).device
     limit = longest(network.architecture.embedding.positions) or 1024
     generator = torch.Generator().manual_seed(seed)
-    special = [number for number, token in tokenizer.engine.get_added_tokens_decoder().items() if token.special]
+    special = list(tokenizer.special_ids)
     for _ in range(tokens):
         batch = pack([np.asarray(ids[-limit:])]).to(device)
         hidden = network(batch)[-1:]
