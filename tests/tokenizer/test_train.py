@@ -137,6 +137,14 @@ def test_text_that_cannot_be_used_is_refused_in_a_sentence(tmp_path, name, data,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "char"])
+def test_a_size_that_nobody_asked_for_is_what_the_text_supports(tmp_path, kind):
+    (tmp_path / "small.txt").write_text("The cat sat on the mat, and the dog on the log. " * 20)
+    tokenizer = train_tokenizer([tmp_path / "small.txt"], kind)
+    assert tokenizer.vocabulary < 1000
+    assert "cat" in tokenizer.decode(tokenizer.encode("the cat")).lower()
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "says"),
     [

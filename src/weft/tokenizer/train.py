@@ -39,8 +39,9 @@ def train_tokenizer(
     lowercase: bool = True,
     most_bytes: int | None = None,
 ) -> Tokenizer:
-    """`vocabulary` counts the special tokens; characters need none, and take all there are."""
+    """`vocabulary` counts the special tokens. Left out, it is 8,000 or what the text supports; characters take all."""
     specials = _specials(kind, family or FAMILY_OF[kind])
+    asked = vocabulary
     if vocabulary is None:
         vocabulary = 2**31 - 1 if kind == "char" else 8000
     if vocabulary <= len(specials.tokens):
@@ -52,9 +53,9 @@ def train_tokenizer(
     if not texts.characters:
         raise InputError(f"{', '.join(map(str, sources))}: there is no text to learn a vocabulary from.")
     found = engine.get_vocab_size()
-    if kind != "char" and found < vocabulary:
+    if kind != "char" and asked is not None and found < asked:
         raise InputError(
-            f"This text supports a vocabulary of {found:,} tokens, not {vocabulary:,}. Ask for at most {found:,}."
+            f"This text supports a vocabulary of {found:,} tokens, not {asked:,}. Ask for at most {found:,}."
         )
     engine.post_processor = _template(specials, engine)
     return Tokenizer(engine, dict(specials.roles), _folder_files(engine, specials, family or FAMILY_OF[kind]))
