@@ -1,5 +1,11 @@
-"""Run every benchmark and write what they print into RESULTS.md. Arguments go to the benchmarks (`--quick`)."""
+"""Run the benchmarks and write what they print into results.jsonl and RESULTS.md.
 
+    python benchmarks/run_all.py [--only pretrain_vs_trainer] [--quick] [--rounds 7] [--data ../shared/data]
+
+`--only` measures one of them anew and keeps the others' lines. text8.py takes most of an hour and is not among them.
+"""
+
+import argparse
 import json
 import platform
 import subprocess
@@ -10,17 +16,27 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).parent
+SCRIPTS = [*sorted(script.stem for script in HERE.glob("*_vs_*.py")), "time_to_quality"]
 
 
 def main() -> None:
-    lines = []
-    for script in [*sorted(HERE.glob("*_vs_*.py")), HERE / "time_to_quality.py"]:  # text8.py takes most of an hour
-        print(f"== {script.name}", file=sys.stderr, flush=True)
-        done = subprocess.run([sys.executable, script, *sys.argv[1:]], stdout=subprocess.PIPE, text=True, check=True)
-        lines += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if "--quick" not in sys.argv:
-        (HERE / "RESULTS.md").write_text(as_markdown(lines))
-    print(as_markdown(lines))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=SCRIPTS)
+    parser.add_argument("--quick", action="store_true", help="does it run, not how fast; nothing is written")
+    options, rest = parser.parse_known_args()
+    known = [json.loads(line) for line in (HERE / "results.jsonl").read_text().splitlines()]
+    for script in [options.only] if options.only else SCRIPTS:
+        print(f"== {script}", file=sys.stderr, flush=True)
+        command = [sys.executable, HERE / f"{script}.py", *rest, *(["--quick"] if options.quick else [])]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        known = [line for line in known if line["script"] != script]
+        known += [{"script": script, "date": str(date.today()), **line} for line in found]
+    if not options.quick:
+        known.sort(key=lambda line: SCRIPTS.index(line["script"]))
+        (HERE / "results.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in known))
+        (HERE / "RESULTS.md").write_text(as_markdown(known))
+    print(as_markdown(known))
 
 
 def as_markdown(lines: list[dict]) -> str:
@@ -28,18 +44,19 @@ def as_markdown(lines: list[dict]) -> str:
     rows = [
         "# Benchmarks",
         "",
-        f"Measured {date.today()} with torch {torch.__version__} on {threads} cores ({chip}), by `make bench`.",
+        f"torch {torch.__version__} on {threads} cores ({chip}), by `make bench`.",
         "Contestants take turns in one run; the ratio is that of the medians, the spread that of single rounds.",
         "",
-        "| what | weft | peer | ratio | spread | wanted | share of the matmul peak |",
-        "|---|---|---|---|---|---|---|",
+        "| what | weft | peer | ratio | spread | wanted | share of the matmul peak | measured |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
-        peer = next(key for key in list(line)[3:] if key not in ("ratio", "spread"))
+        keys = list(line)
+        peer = keys[keys.index("weft") + 1]
         low, high = line["spread"]
         rows.append(
             f"| {line['benchmark']} | {line['weft']:,} {line['unit']} | {peer} {line[peer]:,} | **{line['ratio']}×** "
-            f"| {low}–{high} | {line['at_least']}× | {line.get('share_of_matmul_peak', '')} |"
+            f"| {low}–{high} | {line['at_least']}× | {line.get('share_of_matmul_peak', '')} | {line['date']} |"
         )
     return "\n".join(rows) + "\n"
 
