@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,8 @@ import yaml
 
 import weft
 from weft.errors import FolderError, InputError, RecipeError
-from weft.model.dropout import Dropout
-from weft.model.positions import longest
-from weft.recipe import ModelSection, read_recipe
-from weft.tokenizer.train import train_tokenizer
+from weft.recipe import read_recipe
 from weft.train.budget import read_budget
-from weft.train.build import build_network
 from weft.train.pretrain import pretrain
 from weft.train.record import read_metrics
 
@@ -160,26 +155,6 @@ def test_a_folder_without_the_head_gets_a_fresh_one(place, minilm, tmp_path, cap
     results = pretrain(made, place, tmp_path / "run")
     assert results["format"] == "bert"
     assert "it gets a fresh one" in capsys.readouterr().err
-
-
-def test_a_folder_in_wefts_own_format_is_trained_with_the_dropout_asked_for_and_keeps_its_own(place, tmp_path):
-    tokenizer = train_tokenizer([place / "book.txt"], "char")
-    shape = {"vocabulary": tokenizer.vocabulary, "positions": "rotary", "head": "masked", "dropout": 0.25, **SHAPE}
-    weft.create("bert", **shape).save(place / "own")
-    built = [build_network(ModelSection(path="own"), place, "masked", tokenizer, 32, rate, 0) for rate in (None, 0.5)]
-    for one, rate in zip(built, (0.0, 0.5), strict=True):
-        assert {module.p for module in one.network.modules() if isinstance(module, Dropout)} == {0.0, rate}
-        assert one.network.encoder.blocks[0].feedforward_dropout.p == rate
-        assert one.network.encoder.blocks[0].attention.spec.dropout == rate
-        assert one.to_save().encoder.blocks[0].feedforward_dropout.p == 0.25
-
-
-def test_roberta_counts_positions_from_behind_its_padding(place):
-    tokenizer = train_tokenizer([place / "book.txt"], "char", family="roberta")
-    for role in ("pad", "sep"):  # at another place each
-        moved = replace(tokenizer, special={**tokenizer.special, "pad": tokenizer.special[role]})
-        built = build_network(ModelSection(family="roberta", **SHAPE), place, "masked", moved, 32, None, 0)
-        assert longest(built.saved.embedding.positions) == 32
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,5 @@ def kept(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
     size = shape.numel()
     bits = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:size]
     keep = torch.empty(size, dtype=dtype)
-    torch.ge(
-        bits, round(p * 2**16) - 2**15, out=keep
-    )  # straight to floats: 0.8 ms for 3 million, 2.2 by way of booleans
+    torch.ge(bits, round(p * 2**16) - 2**15, out=keep)  # 0.8 ms for 3 million; by way of booleans 2.2
     return keep.mul_(1 / (1 - p)).view(shape)

@@ -28,9 +28,8 @@ LENGTH, LENGTH_FLOPS = 256, 1.5e14  # tokens of a sequence; in a run of so much 
 
 def expected_loss(weights: float, tokens: float, unique: float) -> float:
     """L(N, D) without its constant E; only comparisons matter."""
-    return (
-        A / _useful(weights, unique / TOKENS_PER_WEIGHT, EXCESS) ** ALPHA + B / _useful(tokens, unique, REPEATS) ** BETA
-    )
+    filled = _useful(weights, unique / TOKENS_PER_WEIGHT, EXCESS)
+    return A / filled**ALPHA + B / _useful(tokens, unique, REPEATS) ** BETA
 
 
 def _useful(amount: float, unique: float, fades: float) -> float:
