@@ -150,3 +150,23 @@ def test_the_cover_schedule_reaches_every_token_of_a_sample_in_its_epochs(object
     places = [row for epoch in range(5) for row in cover.batch([6], [epoch], seed=2).rows.tolist()]
     text = cover.shards[6 * 30 : 7 * 30]
     assert sorted(places) == [i + 1 for i in range(30) if text[i] >= 5]
+
+
+def test_reading_on_scores_every_token_once_and_with_a_quarter_of_a_sample_before_it(objectives):
+    causal = objectives["causal"]
+    reading = causal.reading_on()
+    network = network_for(causal, "causal").eval()
+    tape = torch.from_numpy(np.asarray(causal.shards[:], np.int64))
+    scored = []
+    for sample in range(len(reading)):
+        batch = reading.batch([sample], [0], seed=0)
+        first = sample * 24 + (8 if sample else 0)
+        scored += list(range(first, sample * 24 + 32))
+        assert torch.equal(batch.targets, tape[first + 1 : sample * 24 + 33])
+        assert torch.equal(batch.packed.tokens, tape[sample * 24 : sample * 24 + 32])
+    assert scored == list(range(scored[-1] + 1))  # none left out, none twice
+    assert len(tape) - 1 - len(scored) < 24
+
+    together = scores(network, reading.batch([0, 1, 2], [0, 0, 0], seed=0))["loss/causal"]
+    alone = [scores(network, reading.batch([sample], [0], seed=0))["loss/causal"] for sample in range(3)]
+    assert together == pytest.approx(sum(alone), rel=1e-5)

@@ -1,6 +1,6 @@
 """Causal language modelling: guess each token from those before it, −Σ log p(x_t | x_<t)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,17 +13,36 @@ from weft.tokens.shards import TokenShards
 
 @dataclass(frozen=True)
 class Causal:
-    """Sample i is the tape from i · length on, one token further for the targets; nothing is wasted."""
+    """Sample i is `length` tokens of the tape, one token further for the targets; nothing is wasted.
+
+    The first `seen` tokens of a sample are the last of the one before: they give context and are not scored again.
+    """
 
     shards: TokenShards
     length: int
+    seen: int = 0
     head: ClassVar[str] = "causal"
 
     def __len__(self) -> int:
-        return max(0, (len(self.shards) - 1) // self.length)
+        return max(0, (len(self.shards) - 1 - self.seen) // (self.length - self.seen))
+
+    def reading_on(self) -> "Causal":
+        """As a text is read: a quarter of each sample is there for context. Samples that begin from nothing guess their
+        first words worse than the model can, and the shorter they are, the more it weighs.
+        """
+        return replace(self, seen=self.length // 4)
 
     def batch(self, samples: list[int], epochs: list[int], seed: int) -> Batch:
-        rows = [self.shards[sample * self.length : (sample + 1) * self.length + 1] for sample in samples]
+        stride = self.length - self.seen
+        rows = [self.shards[sample * stride : sample * stride + self.length + 1] for sample in samples]
         packed = pack([row[:-1] for row in rows])
         targets = torch.from_numpy(np.concatenate([row[1:] for row in rows]))
-        return Batch(packed, targets, counts={"causal": len(targets)})
+        if not self.seen:
+            return Batch(packed, targets, counts={"causal": len(targets)})
+        starts = np.arange(len(samples)) * self.length
+        scored = [
+            start + np.arange(self.seen if sample else 0, self.length)
+            for start, sample in zip(starts, samples, strict=True)
+        ]
+        rows_scored = torch.from_numpy(np.concatenate(scored))
+        return Batch(packed, targets[rows_scored], rows_scored, counts={"causal": len(rows_scored)})

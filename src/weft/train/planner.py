@@ -16,6 +16,7 @@ from weft.train.machine import has_fast_bfloat16, matmul_peak
 from weft.train.materials import Materials, device
 from weft.train.scaling import LENGTH_FLOPS, batch_for, best_size, choose_size, design_of, ladder, length_for
 from weft.train.trial import Cost, compiling_pays, measure_cost
+from weft.train.validation import tokens_read
 
 VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # over a run, and in each; at most
 VALIDATION_SHARE = 0.05  # of the time, at most
@@ -90,7 +91,7 @@ def _fit_into(
         ladder(model), vocabulary, lambda: deadline - time.monotonic(), batch, unique, measure, peak
     )
     plan = chosen_for(model)
-    test = sum(map(len, materials.data.splits["test"]))
+    test = tokens_read(materials.objectives("test", plan), plan.sequence_length)
     validation = min(sum(map(len, materials.data.splits["validation"])), plan.validation_tokens)
     ends = deadline - test * cost.token - END_SECONDS
     left = ends - time.monotonic()

@@ -23,7 +23,7 @@ TOKENS_PER_WEIGHT = 20  # Hoffmann et al. 2022
 REPEATS, EXCESS = 15.4, 5.3  # Muennighoff et al. 2023, R*_D and R*_N
 WIDTHS = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1280, 1536, 2048)
 SIZE_KNOBS = ("size", "layers", "width", "heads")
-LENGTH, LENGTH_FLOPS = 256, 1.5e14  # tokens of a sequence; in a run of so much arithmetic
+LENGTH, LENGTH_FLOPS = 256, 1.2e15  # tokens of a sequence; in a run of so much arithmetic
 
 
 def expected_loss(weights: float, tokens: float, unique: float) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from weft.objectives.causal import Causal
 from weft.objectives.objective import Batch, Objective
 from weft.tokens.shards import TokenShards
 
@@ -28,8 +29,18 @@ def some_batches(objectives: Sequence[Objective], most_tokens: int, length: int)
 
 
 def all_batches(objectives: Sequence[Objective], length: int) -> Iterator[Batch]:
-    for objective in objectives:
+    """Everything, once. A causal model reads on from sample to sample."""
+    for objective in map(_reading_on, objectives):
         yield from _batches(objective, list(range(len(objective))), length)
+
+
+def tokens_read(objectives: Sequence[Objective], length: int) -> int:
+    """By a model that goes through `all_batches`; some tokens twice."""
+    return sum(len(objective) * length for objective in map(_reading_on, objectives))
+
+
+def _reading_on(objective: Objective) -> Objective:
+    return objective.reading_on() if isinstance(objective, Causal) else objective
 
 
 def _batches(objective: Objective, samples: list[int], length: int) -> Iterator[Batch]:
