@@ -21,8 +21,9 @@ def cost_of(size):
     return Cost(step=6 * weights_of(size, 100) * 4096 / FLOPS, token=1e-6)
 
 
-def chosen(seconds, unique=1e12, family="qwen3"):
-    size, _ = choose_size(ladder(ModelSection(family=family)), 100, lambda: seconds, 4096, unique, cost_of, FLOPS)
+def chosen(seconds, unique=1e12, worth=1.0):
+    sizes = ladder(ModelSection(family="qwen3"))
+    size, _ = choose_size(sizes, 100, lambda: seconds, 4096, unique, cost_of, FLOPS, worth)
     return weights_of(size, 100)
 
 
@@ -45,6 +46,14 @@ def test_little_text_counts_for_less_each_time_it_is_seen():
     assert chosen(1e6, unique=1e6) < chosen(1e6, unique=1e12)  # weights that so little text cannot fill
     assert expected_loss(1e6, 1e9, 1e6) > expected_loss(1e6, 1e9, 1e9)
     assert expected_loss(1e6, 1e9, 1e6) <= expected_loss(1e6, 1e7, 1e6)
+
+
+def test_characters_ask_for_a_smaller_model_than_words():
+    """The same text in shorter tokens: the law's optimum moves to N · worth^(β / (α + β)), D / worth of that."""
+    factor = 0.2 ** (scaling.BETA / (scaling.ALPHA + scaling.BETA))
+    assert abs(math.log(chosen(10_000, worth=0.2) / chosen(10_000) / factor)) < math.log(1.8)
+    assert chosen(10_000, worth=0.2) < chosen(10_000)
+    assert scaling.worth_of(4300, 1000) == 1.0
 
 
 def test_a_given_size_is_kept():

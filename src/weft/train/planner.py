@@ -14,7 +14,7 @@ from weft.recipe import ModelSection, PretrainPlan, PretrainSection
 from weft.train.budget import Budget, steps_of
 from weft.train.machine import has_fast_bfloat16, matmul_peak
 from weft.train.materials import Materials, device
-from weft.train.scaling import LENGTH_FLOPS, batch_for, best_size, choose_size, design_of, ladder, length_for
+from weft.train.scaling import LENGTH_FLOPS, batch_for, best_size, choose_size, design_of, ladder, length_for, worth_of
 from weft.train.trial import Cost, compiling_pays, measure_cost
 from weft.train.validation import tokens_read
 
@@ -46,7 +46,7 @@ def make_plan(
         settings = _gently(settings)
     if deadline is None:
         tokens = _tokens_of(budget, settings.batch_tokens or _BATCH_TOKENS, materials)
-        model = best_size(ladder(model), materials.tokenizer.vocabulary, tokens)
+        model = best_size(ladder(model), materials.tokenizer.vocabulary, tokens * _worth(materials))
         plan = _chosen(settings, length, model, _width(model, materials))
         samples = max(1, plan.batch_tokens // length)
         epoch = sum(map(len, materials.objectives("train", plan)))
@@ -71,6 +71,11 @@ def _tokens_of(budget: Budget, batch_tokens: int, materials: Materials) -> float
     return budget.amount * {"steps": batch_tokens, "tokens": 1, "epochs": unique}[budget.kind]
 
 
+def _worth(materials: Materials) -> float:
+    train = materials.data.splits["train"]
+    return worth_of(sum(part.bytes for part in train), sum(map(len, train)))
+
+
 def _fit_into(
     deadline: float, model: ModelSection, settings: PretrainSection, materials: Materials, length: int
 ) -> tuple[ModelSection, PretrainPlan, float]:
@@ -88,7 +93,14 @@ def _fit_into(
     vocabulary, train = materials.tokenizer.vocabulary, materials.data.splits["train"]
     unique = sum(map(len, train))
     model, cost = choose_size(
-        ladder(model), vocabulary, lambda: deadline - time.monotonic(), batch, unique, measure, peak
+        ladder(model),
+        vocabulary,
+        lambda: deadline - time.monotonic(),
+        batch,
+        unique,
+        measure,
+        peak,
+        _worth(materials),
     )
     plan = chosen_for(model)
     test = tokens_read(materials.objectives("test", plan), plan.sequence_length)

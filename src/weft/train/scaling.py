@@ -4,8 +4,8 @@ A model of N weights that has seen D tokens reaches about the loss
     L(N, D) = E + A / N^α + B / D^β                                   (Hoffmann et al. 2022, eq. 2)
 In a given time a small model sees many tokens, a large one few. Of a ladder of sizes, the one with the lowest L is
 taken, where D is what this machine, measured with real steps, gets through in the time. Text is not endless: tokens
-seen again count for less, and so do weights beyond what the text can fill (Muennighoff et al. 2023). docs/budget.md
-explains it.
+seen again count for less, and so do weights beyond what the text can fill (Muennighoff et al. 2023). And tokens are not
+all alike: D is in those of Hoffmann, a character is a part of one. docs/budget.md explains it.
 """
 
 import math
@@ -19,7 +19,7 @@ from weft.recipe import ModelSection
 from weft.train.trial import Cost
 
 A, ALPHA, B, BETA = 482.0, 0.348, 2085.0, 0.366  # Besiroglu et al. 2024, who fitted Hoffmann's runs again
-TOKENS_PER_WEIGHT = 20  # Hoffmann et al. 2022
+TOKENS_PER_WEIGHT, TOKEN_BYTES = 20, 4.3  # Hoffmann et al. 2022; their 32,000 tokens on English text
 REPEATS, EXCESS = 15.4, 5.3  # Muennighoff et al. 2023, R*_D and R*_N
 WIDTHS = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1280, 1536, 2048)
 SIZE_KNOBS = ("size", "layers", "width", "heads")
@@ -85,8 +85,12 @@ def choose_size(
     unique: float,
     measure: Callable[[ModelSection], Cost],
     peak: float,
+    worth: float = 1.0,
 ) -> tuple[ModelSection, Cost]:
-    """The size with the lowest expected loss, and what it costs: a guess is measured, and corrects the next guess."""
+    """The size with the lowest expected loss, and what it costs: a guess is measured, and corrects the next guess.
+
+    `worth` is what one of our tokens is in tokens of the law (see `worth_of`).
+    """
     if len(sizes) == 1:
         return sizes[0], measure(sizes[0])
     weights = [weights_of(size, vocabulary) for size in sizes]
@@ -101,13 +105,18 @@ def choose_size(
     while True:
         seconds = time_left()
         losses = [
-            expected_loss(weights[index], max(seconds / step_seconds(index), 1) * batch_tokens, unique)
+            expected_loss(weights[index], worth * max(seconds / step_seconds(index), 1) * batch_tokens, worth * unique)
             for index in range(len(sizes))
         ]
         best = losses.index(min(losses))
         if best in costs:
             return sizes[best], costs[best]
         costs[best] = measure(sizes[best])
+
+
+def worth_of(size: int, tokens: int) -> float:
+    """`tokens` that hold `size` bytes of text, each in tokens of the law: as much text, as much to learn from."""
+    return size / max(tokens, 1) / TOKEN_BYTES
 
 
 def weights_of(size: ModelSection, vocabulary: int) -> int:
