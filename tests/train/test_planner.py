@@ -42,6 +42,20 @@ def test_the_choice_is_near_the_laws_optimum(seconds):
     assert abs(math.log(chosen(seconds) / best)) < math.log(1.8)  # the ladder's steps are that far apart
 
 
+def test_a_neighbour_that_costs_less_than_guessed_is_found():
+    """Here a step takes the same time at any size: the largest model wins, one rung after the other."""
+    sizes = ladder(ModelSection(family="qwen3"))[:6]
+    measured = []
+
+    def measure(size):
+        measured.append(size)
+        return Cost(step=0.1, token=1e-6)
+
+    size, _ = choose_size(sizes, 100, lambda: 1000.0, 4096, 1e12, measure, FLOPS)
+    assert size is sizes[-1]
+    assert len(measured) == len(set(map(repr, measured)))
+
+
 def test_little_text_counts_for_less_each_time_it_is_seen():
     assert chosen(1e6, unique=1e6) < chosen(1e6, unique=1e12)  # weights that so little text cannot fill
     assert expected_loss(1e6, 1e9, 1e6) > expected_loss(1e6, 1e9, 1e9)

@@ -22,6 +22,7 @@ A, ALPHA, B, BETA = 482.0, 0.348, 2085.0, 0.366  # Besiroglu et al. 2024, who fi
 TOKENS_PER_WEIGHT, TOKEN_BYTES = 20, 4.3  # Hoffmann et al. 2022; their 32,000 tokens on English text
 REPEATS, EXCESS = 15.4, 5.3  # Muennighoff et al. 2023, R*_D and R*_N
 WIDTHS = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1280, 1536, 2048)
+NEIGHBOUR_SECONDS = 60.0  # a trial takes up to 3 % of the time
 SIZE_KNOBS = ("size", "layers", "width", "heads")
 LENGTH, LENGTH_FLOPS = 256, 1.2e15  # tokens of a sequence; in a run of so much arithmetic
 
@@ -87,7 +88,8 @@ def choose_size(
     peak: float,
     worth: float = 1.0,
 ) -> tuple[ModelSection, Cost]:
-    """The size with the lowest expected loss, and what it costs: a guess is measured, and corrects the next guess.
+    """The size with the lowest expected loss, and what it costs: a guess is measured, and corrects the next guess. So
+    are its neighbours, if there is time: how the cost of small models grows with their size is hard to guess.
 
     `worth` is what one of our tokens is in tokens of the law (see `worth_of`).
     """
@@ -109,9 +111,11 @@ def choose_size(
             for index in range(len(sizes))
         ]
         best = losses.index(min(losses))
-        if best in costs:
+        wanted = [best, best + 1, best - 1] if seconds > NEIGHBOUR_SECONDS else [best]
+        unknown = [index for index in wanted if 0 <= index < len(sizes) and index not in costs]
+        if not unknown:
             return sizes[best], costs[best]
-        costs[best] = measure(sizes[best])
+        costs[unknown[0]] = measure(sizes[unknown[0]])
 
 
 def worth_of(size: int, tokens: int) -> float:
