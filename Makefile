@@ -18,7 +18,7 @@ lint: .venv/test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/test
+bench: .venv/bench
 	$(BIN)/python benchmarks/run_all.py
 
 .venv/base: pyproject.toml constraints.txt
@@ -36,6 +36,10 @@ bench: .venv/test
 .venv/test: .venv/base
 	$(INSTALL) -e '.[test]'
 	@touch $@ .venv/quickstart
+
+.venv/bench: .venv/test
+	$(INSTALL) -e '.[bench]'
+	@touch $@
 
 clean:
 	rm -rf .venv

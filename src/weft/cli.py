@@ -56,7 +56,9 @@ def info(
 
 @app.command()
 def tokenizer(
-    sources: Annotated[list[Path], typer.Argument(help="Text files (.txt, .jsonl) or folders of them.")],
+    sources: Annotated[
+        list[Path], typer.Argument(help="Files (text, .jsonl, .csv, .parquet, pages; also packed) or folders of them.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
     kind: Annotated[str, typer.Option(help="bpe, wordpiece, unigram or char.")] = "bpe",
     vocab_size: Annotated[int | None, typer.Option(help="Tokens, special ones included (8000; char: all).")] = None,

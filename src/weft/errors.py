@@ -5,7 +5,9 @@ whole sentences without a traceback; `--debug` shows the traceback all the same.
 """
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class WeftError(Exception):
@@ -30,3 +32,12 @@ def suggest(name: str, valid: Iterable[str]) -> str:
     """A hint to put behind an unknown name: ` (did you mean objective?)`, or nothing if none is near."""
     near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def needs(module: str, extra: str, purpose: str) -> Any:
+    """An optional package, or a sentence that says how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise InputError(f'{package} is needed {purpose}: pip install "weft[{extra}]"') from None

@@ -25,7 +25,10 @@ class Section(BaseModel):
 
 
 class SourceSection(Section):
-    path: str = Field(min_length=1, description="a text file (.txt, .md, .jsonl) or a folder of them")
+    path: str = Field(
+        min_length=1,
+        description="a file (text, .jsonl, .csv, .parquet, pages, crawls; also packed), a folder, a pattern",
+    )
     weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="its share of what training sees")
 
 

@@ -3,6 +3,7 @@ import json
 import pytest
 
 import weft.corpus.read as read
+from weft.corpus.formats import Reading
 from weft.corpus.read import read_documents
 from weft.errors import InputError
 
@@ -27,6 +28,6 @@ def test_json_lines_stay_one_document_each(tmp_path):
 
 @pytest.mark.parametrize("unit", ["line", "block"])
 def test_a_line_without_end_is_refused(tmp_path, unit, monkeypatch):
-    monkeypatch.setattr(read, "MOST_LINE", 1000)
+    monkeypatch.setattr(read, "Reading", lambda unit: Reading(unit, most_bytes=1000))
     with pytest.raises(InputError, match="line 2 has no end in 1,000 bytes"):
         texts(tmp_path, unit, "short\n" + "x" * 1001)

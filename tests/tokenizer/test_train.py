@@ -124,7 +124,7 @@ def test_the_report_counts_what_a_count_by_hand_counts(trained):
         ("binary.txt", b"MZ\x00\x01" * 100, "is a binary file"),
         ("latin.txt", "café".encode("latin-1"), "is not UTF-8 at line 1, byte 3"),
         ("half.jsonl", b'{"text": "\\ud800"}\n', "line 1: character 0 is half of a surrogate pair"),
-        ("broken.jsonl", b'{"text": "a"}\n{"txt": 1}\n', "line 2: this is not a JSON object with a .text."),
+        ("broken.jsonl", b'{"text": "a"}\n{"txt": 1}\n', "line 2 is not a JSON object with a .text."),
         ("list.jsonl", b"[1]\n", "line 1"),
         ("number.jsonl", b'{"text": 3}\n', "its text is int"),
         ("small.txt", b"abc abc", "supports a vocabulary of"),

@@ -1,125 +1,107 @@
 """Documents out of files, one after another: memory does not grow with the corpus.
 
-A `.txt` or `.md` file is one document (or one per line, or per block between blank lines, as `unit` says), a `.jsonl`
-file one per line (its `text`); a folder stands for the files in it. Text must be UTF-8; what is not is refused with the
-file and the place, because a silent repair would train on noise.
+A text file is one document (or one per line, or per block between blank lines, as `unit` says), a `.jsonl` file one
+per line, a table one per row, a page its article, a crawl one per page; all of them also compressed or in archives. A
+folder stands for the files in it, a pattern for those that match.
+
+What cannot be read is handed on as `Skipped` with its reason (`scan`), or is an error (`read_documents`): a model is
+not to be trained on a part of the text without anybody knowing.
 """
 
-import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from glob import glob
+from pathlib import Path, PurePosixPath
 
+from weft.corpus.archives import ARCHIVES, Member, Refused, inner_name, is_archive, open_members
+from weft.corpus.formats import FORMATS, LINES, TABLES, TEXT, Reading, Skipped, Unit, read_stream
 from weft.errors import InputError
 
-TEXT, LINES = (".txt", ".md", ".text"), (".jsonl", ".ndjson")
-MOST_LINE = 2**28  # bytes in a line that is read as a document of its own
-SPACES = [chr(number) for number in range(0x3001) if chr(number).isspace()]
-BLANK = re.compile(b"(?:" + b"|".join(re.escape(space.encode()) for space in [*SPACES, "\ufeff"]) + b")*")
-Unit = Literal["file", "line", "block"]
+PLAIN, EXPANDS = (*TEXT, *LINES, *TABLES), 4  # text as it is; others, when they are unpacked, to about so many times
 
 
 @dataclass(frozen=True)
 class Document:
     text: str
     file: Path
-    number: int  # of the document in its file, from 0
+    number: int  # of the document in its file, or in the member of the archive, from 0
+    member: str = ""  # of the archive
+    address: str | None = None  # of a page in a crawl
 
 
 def find_files(sources: Sequence[Path]) -> list[Path]:
-    """The text files that these paths stand for, in a fixed order."""
+    """The files that these paths stand for, in a fixed order."""
     files: list[Path] = []
     for source in sources:
         if source.is_dir():
-            inside = sorted(file for file in source.rglob("*") if file.suffix in (*TEXT, *LINES) and file.is_file())
+            inside = sorted(file for file in source.rglob("*") if is_readable(file.name) and file.is_file())
             if not inside:
-                raise InputError(f"{source} holds no text files ({', '.join((*TEXT, *LINES))}).")
+                raise InputError(f"{source} holds no text files ({', '.join((*FORMATS, *ARCHIVES))}).")
             files += inside
         elif source.is_file():
             files.append(source)
+        elif matches := sorted(glob(str(source), recursive=True)):  # noqa: PTH207, Path.glob takes no absolute pattern
+            files += [file for file in map(Path, matches) if file.is_file()]
         else:
             raise InputError(f"{source} does not exist.")
     return files
 
 
+def text_size(files: Sequence[Path]) -> int:
+    """About how many bytes of text the files hold."""
+    packed = (1 if file.suffix.lower() in PLAIN else EXPANDS for file in files)
+    return sum(times * file.stat().st_size for times, file in zip(packed, files, strict=True))
+
+
+def is_readable(name: str) -> bool:
+    return is_archive(name) or PurePosixPath(inner_name(name)).suffix.lower() in FORMATS
+
+
 def read_documents(sources: Sequence[Path], unit: Unit = "file") -> Iterator[Document]:
-    """Every document that has any text in it. `unit` is what a document of a text file is."""
+    """Every document that has any text in it; an error if one cannot be read."""
     for file in find_files(sources):
-        for number, text in enumerate(_texts(file, unit)):
-            if text.strip():
-                yield Document(text, file, number)
+        for found in scan(file, Reading(unit)):
+            if isinstance(found, Document):
+                yield found
+            else:
+                raise InputError(f"{file}{found.place} {found.reason}. {found.advice}".strip())
 
 
-def _texts(file: Path, unit: Unit) -> Iterator[str]:
-    if file.suffix in LINES:
-        return _read_json_lines(file)
-    match unit:
-        case "file":
-            return iter([_decode(file.read_bytes(), file, 0)])
-        case "line":
-            return (_decode(line, file, number).rstrip("\r\n") for number, line in _lines(file))
-        case "block":
-            return _read_blocks(file)
-
-
-def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    with file.open("rb") as stream:
-        number = 0
-        while line := stream.readline(MOST_LINE + 1):
-            if len(line) > MOST_LINE:
-                raise InputError(f"{file}, line {number + 1} has no end in {MOST_LINE:,} bytes.")
-            yield number, line
-            number += 1
-
-
-def _read_blocks(file: Path) -> Iterator[str]:
-    block: list[bytes] = []  # decoded as one, which is several times faster than line by line
-    number = 0
-    for number, line in _lines(file):
-        if BLANK.fullmatch(line):
-            if block:
-                yield _decode(b"".join(block), file, number - len(block)).rstrip("\r\n")
-                block = []
-        else:
-            block.append(line)
-    yield _decode(b"".join(block), file, number + 1 - len(block)).rstrip("\r\n")
-
-
-def _read_json_lines(file: Path) -> Iterator[str]:
-    for number, line in _lines(file):
-        if not line.strip():
-            continue
+def scan(file: Path, reading: Reading) -> Iterator[Document | Skipped]:
+    """The documents of a file, and what could not be read of it. In an archive, as in a folder, only the files of a
+    known format count.
+    """
+    members = open_members(file)
+    empty = True
+    while True:
         try:
-            text = json.loads(_decode(line, file, number))["text"]
-        except InputError:
-            raise
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise InputError(f'{file}, line {number + 1}: this is not a JSON object with a "text".') from None
-        if not isinstance(text, str):
-            raise InputError(f"{file}, line {number + 1}: its text is {type(text).__name__}, not a string.")
-        yield _whole(text, f"{file}, line {number + 1}")
+            member = next(members, None)
+        except Refused as refused:  # the archive itself is damaged: nothing comes after that
+            yield Skipped(str(refused))
+            return
+        if member is None:
+            break
+        name = member.name if isinstance(member, Member) else member[0]
+        if not is_archive(file.name) or is_readable(name):
+            empty = False
+            yield from _scan_member(file, member, reading)
+    if empty:
+        yield Skipped(f"holds no text files ({', '.join(FORMATS)})")
 
 
-def _decode(data: bytes, file: Path, line: int) -> str:
-    """`line` is where the data begins in the file, from 0."""
-    if b"\x00" in data[:100_000]:
-        raise InputError(f"{file} is a binary file, not text.")
+def _scan_member(file: Path, member: Member | tuple[str, Refused], reading: Reading) -> Iterator[Document | Skipped]:
+    if not isinstance(member, Member):
+        yield Skipped(str(member[1]), f", {member[0]}")
+        return
+    name = member.name if is_archive(file.name) else ""
+    within = f", {name}" if name else ""
     try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        above = error.object[: error.start].split(b"\n")
-        place = f"line {line + len(above)}, byte {len(above[-1])}"
-        raise InputError(
-            f"{file} is not UTF-8 at {place}. Convert it first, for example: iconv -f latin1 -t utf-8."
-        ) from None
-
-
-def _whole(text: str, where: str) -> str:
-    """JSON can hold half of a character (a lone surrogate), which no encoding can write."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{where}: character {error.start} is half of a surrogate pair, which is no text.") from None
-    return text
+        for found in read_stream(member.name, member.stream, reading):
+            if isinstance(found, Skipped):
+                yield Skipped(found.reason, within + found.place, found.advice)
+            elif found.text.strip():
+                yield Document(found.text, file, found.number, name, found.address)
+    except Refused as refused:
+        yield Skipped(str(refused), within)
+    except InputError as error:  # the whole source is not as it was said to be: a column is missing
+        raise InputError(f"{file}{within}: {error}") from None

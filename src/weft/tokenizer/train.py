@@ -18,7 +18,7 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from weft.corpus.read import find_files, read_documents
+from weft.corpus.read import find_files, read_documents, text_size
 from weft.errors import InputError
 from weft.folders import to_json
 from weft.tokenizer.special import SPECIALS, Specials
@@ -77,8 +77,7 @@ class _Stream:
 
     def __init__(self, sources: Sequence[Path], most_bytes: int) -> None:
         self.sources, self.characters = sources, 0
-        total = sum(file.stat().st_size for file in find_files(sources))
-        self.share = min(1.0, most_bytes / max(total, 1))
+        self.share = min(1.0, most_bytes / max(text_size(find_files(sources)), 1))
 
     def __iter__(self) -> Iterator[str]:
         self.characters = 0

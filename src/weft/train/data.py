@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from weft.corpus.read import TEXT, Document, Unit, find_files, read_documents
+from weft.corpus.formats import TEXT, Unit
+from weft.corpus.read import Document, find_files, read_documents
 from weft.corpus.split import SPLITS, Shares, Split, texts_of
 from weft.errors import FolderError, InputError, RecipeError
 from weft.objectives.catalog import Kind, end_of_document

@@ -1,0 +1,267 @@
+"""The article out of a page: no menus, banners, footers or comments.
+
+A page is read as a row of blocks (paragraphs, headings, list items), each with the elements around it. Then
+
+1. blocks inside suspicious elements go (a footer, something called "related" or "cookie"), unless most of the page's
+   text stands there: then the name was misleading;
+2. the article is the element that publishing systems call so, or the smallest one that holds three quarters of what
+   reads like text: long blocks with few links;
+3. of its blocks, those stay that are not mostly links and do not begin like a pointer to something else; and the
+   sentences above it that lead into it are added.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lxml import etree, html
+
+from weft.corpus.boilerplate import BESIDES, CONTENT, HARMLESS, LEAD, PHRASE, ROLES, SILENT, SUSPECT
+from weft.corpus.charset import decode
+from weft.corpus.page_facts import Facts, read_facts
+
+HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+BLOCKS = HEADINGS | frozenset(
+    "p div section article main header footer aside nav ul ol li dl dt dd table thead tbody tfoot tr td th blockquote "
+    "pre figure figcaption address hr form fieldset body html details summary center caption noscript menu label "
+    "hgroup".split()
+)
+TRUSTED = frozenset(("body", "html", "main", "article"))  # a name cannot make these suspicious
+INLINE = frozenset(("h1", "em", "strong", "b", "i"))  # nor these, which are parts of a text
+READS = 60  # characters of a block that reads like text; menus have shorter ones
+ENDS = '.!?…。！？”"»“'
+SPACE = re.compile(r"\s+")
+HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+BREAK = "\0"  # stands for <br>; a page cannot hold it
+BY_NAME, BY_KIND = 1, 2  # what makes an element suspicious
+
+Element = Any  # lxml has no types
+
+
+@dataclass(frozen=True)
+class Article:
+    text: str  # a line per paragraph
+    facts: Facts
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    text: str
+    linked: int  # characters that are links
+    tag: str
+    path: tuple[Element, ...]  # the elements around it that make blocks or are suspicious, outermost first
+    suspects: tuple[tuple[Element, int], ...]
+
+    @property
+    def links(self) -> float:
+        return self.linked / len(self.text)
+
+    @property
+    def reads(self) -> bool:
+        return len(self.text) >= READS and self.links < 0.4 and self.tag not in HEADINGS
+
+
+def extract(page: bytes, charset: str | None = None) -> Article:
+    """`charset` is what came with the page. A page without an article gives an empty text."""
+    text = decode(page, charset)
+    root = _parse(text)
+    if root is None:
+        return Article("", Facts())
+    body = root.find("body")
+    blocks = list(_blocks(root if body is None else body))
+    return Article("\n".join(_article(blocks)), read_facts(root))
+
+
+def _parse(text: str) -> Element | None:
+    parser = html.HTMLParser(encoding="utf-8", huge_tree=True)
+    try:
+        return html.document_fromstring(text.encode("utf-8", "replace"), parser=parser)
+    except (etree.ParserError, etree.XMLSyntaxError, ValueError):
+        return None
+
+
+def _article(blocks: list[Block]) -> Iterator[str]:
+    spared = _spare(blocks)
+    main = _main_element(spared)
+    chosen = spared if main is None else [*_lead(blocks, spared, main), *(b for b in spared if main in b.path)]
+    kept = [block for block in chosen if _belongs(block)]
+    while kept and kept[-1].tag in HEADINGS:  # of something that went
+        kept.pop()
+    return (block.text for block in kept)
+
+
+def _blocks(root: Element) -> Iterator[Block]:
+    """In the order of the page. Iterative: pages may be nested a thousand deep."""
+    pieces: list[str] = []
+    linked = links = 0
+    path: list[Element] = []
+    suspects: list[tuple[Element, int]] = []
+
+    def finish(tag: str) -> Iterator[Block]:
+        nonlocal linked
+        if pieces:
+            text = _tidy("".join(pieces), tag)
+            if text:
+                yield Block(text, linked, tag, tuple(path), tuple(suspects))
+            pieces.clear()
+            linked = 0
+
+    def add(text: str | None) -> None:
+        nonlocal linked
+        if text:
+            pieces.append(text)
+            linked += len(text.strip()) if links else 0
+
+    walk = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
+    for event, element in walk:
+        tag = element.tag if isinstance(element.tag, str) else ""
+        if event == "start":
+            if tag in SILENT:
+                walk.skip_subtree()
+                continue
+            suspicion = 0 if element is root else _suspicion(element, tag)
+            if suspicion or tag in BLOCKS:
+                yield from finish(_block_tag(path))
+                path.append(element)
+                if suspicion:
+                    suspects.append((element, suspicion))
+            links += tag == "a"
+            add(BREAK if tag == "br" else None)
+            add(element.text)
+            continue
+        if event == "end" and tag not in SILENT:
+            if path and path[-1] is element:
+                yield from finish(_block_tag(path))
+                path.pop()
+                if suspects and suspects[-1][0] is element:
+                    suspects.pop()
+            links = max(0, links - (tag == "a"))
+        if element is not root:
+            add(element.tail)
+    yield from finish("body")
+
+
+def _block_tag(path: list[Element]) -> str:
+    return next((element.tag for element in reversed(path) if element.tag in BLOCKS), "body")
+
+
+def _tidy(text: str, tag: str) -> str:
+    if tag == "pre":
+        return "\n".join(line.rstrip() for line in text.replace(BREAK, "\n").split("\n")).strip("\n")
+    return "\n".join(SPACE.sub(" ", line).strip() for line in text.split(BREAK)).strip()
+
+
+def _suspicion(element: Element, tag: str) -> int:
+    if tag in BESIDES or element.get("role") in ROLES:
+        return BY_KIND
+    if element.get("hidden") is not None or element.get("aria-hidden") == "true":
+        return BY_KIND
+    style = element.get("style")
+    if style and HIDDEN.search(style):
+        return BY_KIND
+    if tag in TRUSTED or tag in INLINE:
+        return 0
+    return BY_NAME if SUSPECT.search(_names(element)) else 0
+
+
+def _names(element: Element) -> str:
+    """Its class and id, in lower case, words apart."""
+    named = f"{element.get('class') or ''} {element.get('id') or ''}"
+    return HARMLESS.sub("", CAMEL.sub("-", named).lower()) if len(named) > 1 else ""
+
+
+def _spare(blocks: list[Block]) -> list[Block]:
+    """Without those inside suspicious elements; an element that holds most of the text is cleared of suspicion."""
+    reading = [block for block in blocks if block.reads]
+    cleared: set[Element] = set()
+    inside, outside = _weigh(reading, BY_KIND, cleared)
+    cleared |= {element for element, weight in inside.items() if weight >= 2 * outside}
+    inside, outside = _weigh(reading, BY_NAME, cleared)
+    whole = sum(len(block.text) for block in reading if _is_cleared(block, cleared, BY_KIND))
+    cleared |= {element for element, weight in inside.items() if weight >= 0.5 * whole}
+    spared = [block for block in blocks if _is_cleared(block, cleared, BY_NAME)]
+    if sum(len(block.text) for block in spared if block.reads) < 0.1 * whole:  # a forum: all of it is "comments"
+        return [block for block in blocks if _is_cleared(block, cleared, BY_KIND)]
+    return spared
+
+
+def _weigh(blocks: Iterable[Block], level: int, cleared: set[Element]) -> tuple[dict[Element, int], int]:
+    """How much text each element suspicious at this level holds, and how much stands in none of them."""
+    inside: dict[Element, int] = {}
+    outside = 0
+    for block in blocks:
+        if not _is_cleared(block, cleared, level + 1):
+            continue
+        held = [element for element, suspicion in block.suspects if suspicion == level]
+        outside += 0 if held else len(block.text)
+        for element in held:
+            inside[element] = inside.get(element, 0) + len(block.text)
+    return inside, outside
+
+
+def _is_cleared(block: Block, cleared: set[Element], level: int) -> bool:
+    """Of every suspicion from this level on."""
+    return all(element in cleared for element, suspicion in block.suspects if suspicion >= level)
+
+
+def _main_element(blocks: list[Block]) -> Element | None:
+    weights: dict[Element, int] = {}
+    depths: dict[Element, int] = {}
+    total = 0
+    for block in blocks:
+        if block.reads:
+            total += len(block.text)
+            for depth, element in enumerate(block.path):
+                weights[element] = weights.get(element, 0) + len(block.text)
+                depths[element] = depth
+    if not total:
+        return None
+    named = {e: w for e, w in weights.items() if w >= 0.3 * total and _is_named_content(e)}
+    least = 0.9 * max(named.values()) if named else 0.75 * total
+    candidates = [element for element, weight in (named or weights).items() if weight >= least]
+    return max(reversed(candidates), key=depths.__getitem__)  # of two as deep, the later
+
+
+def _is_named_content(element: Element) -> bool:
+    if element.get("itemprop") == "articleBody":
+        return True
+    return element.tag != "body" and CONTENT.search(_names(element)) is not None
+
+
+def _lead(blocks: list[Block], spared: list[Block], main: Element) -> Iterator[Block]:
+    """What stands between the headline and the text, in the same <article> or after the last <h1>."""
+    known = set(spared)
+    candidates = [block for block in blocks if block in known or _may_lead(block)]
+    begins = next((i for i, b in enumerate(candidates) if b in known and b.reads and main in b.path), 0)
+    around = next((e for e in main.iterancestors() if e.tag in ("article", "main")), main)
+    headline = max((i for i in range(begins) if candidates[i].tag == "h1"), default=begins)
+    for i, block in enumerate(candidates[:begins]):
+        if (block in known and main in block.path) or not (around in block.path or i >= headline):
+            continue
+        if block.tag == "h1" or (len(block.text) >= 50 and block.links < 0.3 and _sounds_like_a_lead(block)):
+            yield block
+
+
+def _sounds_like_a_lead(block: Block) -> bool:
+    return block.text[-1] in ENDS or any(LEAD.search(_names(element)) for element in block.path[-3:])
+
+
+def _may_lead(block: Block) -> bool:
+    """Suspected of nothing, or only of being a teaser, which a lead is."""
+    return all(
+        suspicion == BY_NAME and LEAD.search(_names(element)) is not None for element, suspicion in block.suspects
+    )
+
+
+def _belongs(block: Block) -> bool:
+    if PHRASE.match(block.text):
+        return False
+    if block.tag in HEADINGS:
+        return block.links < 0.9
+    if block.tag in ("p", "blockquote", "pre", "dd"):
+        return block.links < 0.75 or len(block.text) > 200
+    if block.tag in ("li", "td", "th", "dt"):
+        return block.links < 0.5
+    return block.links < 0.5 and len(block.text) >= 20

@@ -1,0 +1,97 @@
+"""Text made tidy: broken encodings repaired, one normal form, no invisible characters, plain white space.
+
+What is removed never shows on a page: control characters, zero-width spaces, soft hyphens, marks of writing direction,
+byte-order marks. The joiners stay: U+200D holds emoji together, U+200C spells Persian.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.errors import needs
+
+NEWLINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+INVISIBLE = re.compile(
+    r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+    r"\ufff9-\ufffc\U000e0001]"
+)
+SPACES = re.compile(r"[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+EDGES = re.compile(r" ?\n ?")
+GAPS = re.compile(r"\n{3,}")
+# What UTF-8 looks like when it was read as Latin-1 or Windows-1252, or as GBK: the first sieve before ftfy's own.
+MOJIBAKE = re.compile(
+    r"[ÂÃÅÐÑâãïð][\x80-\xbf\u0152-\u2122]|&(?:#\d+|#x[\da-f]+|[a-z]{2,6});|锟斤拷|\ufffd", re.IGNORECASE
+)
+EMAIL = re.compile(r"[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[a-zA-Z]{2,24}")
+DIGITS = re.compile(r"(?<![\w.,])\+?\(?\d(?:[ ().\-/]{0,2}\d){6,18}(?![\w])")
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    repair: bool = True  # mojibake and leftovers of HTML
+    form: Literal["NFC", "NFKC"] | None = "NFC"
+    mask: bool = False  # addresses of e-mail, numbers of telephones and cards
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    text: str
+    done: tuple[str, ...]  # what changed it: repaired, normalised, invisible, spaces, masked
+
+
+def clean(text: str, settings: Cleaning) -> Cleaned:
+    done: list[str] = []
+
+    def step(name: str, change: Callable[[str], str]) -> None:
+        nonlocal text
+        changed = change(text)
+        if changed != text:
+            done.append(name)
+            text = changed
+
+    if settings.repair:
+        step("repaired", _repair)
+    if form := settings.form:
+        step("normalised", lambda t: unicodedata.normalize(form, t))
+    step("invisible", lambda t: INVISIBLE.sub("", NEWLINE.sub("\n", t)))
+    step("spaces", _plain_spaces)
+    if settings.mask:
+        step("masked", _mask)
+    return Cleaned(text, tuple(done))
+
+
+def _repair(text: str) -> str:
+    if MOJIBAKE.search(text) is None:  # a hundred times faster than to ask ftfy, and most text is whole
+        return text
+    ftfy = needs("ftfy", "corpus", "to repair broken encodings")
+    config = ftfy.TextFixerConfig(normalization=None, uncurl_quotes=False, fix_latin_ligatures=False)
+    return ftfy.fix_text(text, config)
+
+
+def _plain_spaces(text: str) -> str:
+    return GAPS.sub("\n\n", EDGES.sub("\n", SPACES.sub(" ", text))).strip()
+
+
+def _mask(text: str) -> str:
+    return DIGITS.sub(_mask_number, EMAIL.sub("<email>", text))
+
+
+def _mask_number(found: re.Match[str]) -> str:
+    digits = re.sub(r"\D", "", found[0])
+    if 13 <= len(digits) <= 19:
+        return "<card>" if _passes_luhn(digits) else found[0]
+    # A telephone number says so by a plus, a bracket or breaks; a bare row of digits can be anything.
+    is_phone = 7 <= len(digits) <= 15 and (found[0][0] in "+(" or len(re.findall(r"[ ().\-/]+", found[0])) >= 2)
+    return "<phone>" if is_phone and not _is_date(found[0]) else found[0]
+
+
+def _passes_luhn(digits: str) -> bool:
+    """The check of card numbers (ISO/IEC 7812): every second digit from the right doubled, its digits added."""
+    doubled = [sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2]]
+    return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0
+
+
+def _is_date(text: str) -> bool:
+    return re.fullmatch(r"\d{4}[-./ ]\d{1,2}[-./ ]\d{1,2}.*|\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}.*", text) is not None

@@ -1,0 +1,265 @@
+"""Documents out of a stream, by the ending of its name: text, JSON lines, tables, pages, crawls.
+
+A document that cannot be read is `Skipped`, with its place and the reason, and the reader goes on. Who wants all or
+nothing raises at the first.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import IO, Any, Literal, cast
+
+from weft.errors import InputError, needs, suggest
+
+TEXT, LINES, TABLES = (".txt", ".md", ".text"), (".jsonl", ".ndjson"), (".csv", ".tsv")
+PAGES, CRAWLS, COLUMNS = (".html", ".htm", ".xhtml"), (".warc",), (".parquet",)
+FORMATS = (*TEXT, *LINES, *TABLES, *COLUMNS, *PAGES, *CRAWLS)
+SPACES = [chr(number) for number in range(0x3001) if chr(number).isspace()]
+BLANK = re.compile(b"(?:" + b"|".join(re.escape(space.encode()) for space in [*SPACES, "\ufeff"]) + b")*")
+ROWS = 256  # of Parquet, at a time
+Unit = Literal["file", "line", "block"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a source is to be read."""
+
+    unit: Unit = "file"  # what a document of a text file is
+    text: str = "text"  # the key or column that holds the text
+    encoding: str = "utf-8"  # of text, JSON lines and tables; pages say theirs
+    most_bytes: int = 2**28  # of a line, a row, a page
+    most_file: int = 2**33  # of a text file that is one document
+
+
+@dataclass(frozen=True)
+class Found:
+    text: str
+    number: int  # of the document in its file, from 0
+    address: str | None = None  # where a page was found
+    facts: Any = None  # what a page says about itself
+
+
+@dataclass(frozen=True)
+class Skipped:
+    reason: str  # the end of a sentence that begins with the file's name and `place`
+    place: str = ""  # ", line 3"
+    advice: str = ""
+
+
+def read_stream(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
+    ending = PurePosixPath(name).suffix.lower()
+    if ending in LINES:
+        return _json_lines(stream, reading)
+    if ending in TABLES:
+        return _table(stream, reading, "\t" if ending == ".tsv" else ",")
+    if ending in COLUMNS:
+        return _columns(stream, reading)
+    if ending in PAGES:
+        return _page(stream, reading)
+    if ending in CRAWLS:
+        return _crawl(stream, reading)
+    match reading.unit:
+        case "file":
+            return _whole(stream, reading)
+        case "line":
+            return _each_line(stream, reading)
+        case "block":
+            return _blocks(stream, reading)
+
+
+def _whole(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
+    data = stream.read(reading.most_file + 1)
+    if len(data) > reading.most_file:
+        yield Skipped(f"is longer than {reading.most_file:,} bytes")
+    else:
+        yield _decoded(data, reading, 0, 0)
+
+
+def _each_line(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
+    for number, line in _lines(stream, reading.most_bytes):
+        yield _too_long(reading, number) if line is None else _decoded(line.rstrip(b"\r\n"), reading, number, number)
+
+
+def _blocks(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
+    block: list[bytes] = []  # decoded as one, which is several times faster than line by line
+    size = count = 0
+    too_long = False
+    number = -1
+    for number, line in _lines(stream, reading.most_bytes):
+        if line is not None and BLANK.fullmatch(line):
+            if block:
+                yield _decoded(b"".join(block).rstrip(b"\r\n"), reading, count, number - len(block))
+                count += 1
+            block, size, too_long = [], 0, False
+        elif not too_long:
+            size += reading.most_bytes + 1 if line is None else len(line)
+            if too_long := size > reading.most_bytes:
+                yield _too_long(reading, number)
+                block = []
+            elif line is not None:
+                block.append(line)
+    if block:
+        yield _decoded(b"".join(block).rstrip(b"\r\n"), reading, count, number + 1 - len(block))
+
+
+def _lines(stream: IO[bytes], most: int) -> Iterator[tuple[int, bytes | None]]:
+    """None for a line that is too long; the rest of it is passed over without being kept."""
+    number = 0
+    while line := stream.readline(most + 1):
+        if len(line) <= most:
+            yield number, line
+        else:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(2**20)
+            yield number, None
+        number += 1
+
+
+def _json_lines(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
+    for number, line in _lines(stream, reading.most_bytes):
+        if line is None:
+            yield _too_long(reading, number)
+            continue
+        if not line.strip():
+            continue
+        place = f", line {number + 1}"
+        decoded = _decoded(line, reading, number, number)
+        if isinstance(decoded, Skipped):
+            yield decoded
+            continue
+        try:
+            text = json.loads(decoded.text)[reading.text]
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+            yield Skipped(f'is not a JSON object with a "{reading.text}"', place)
+            continue
+        yield _checked(text, number, place)
+
+
+def _table(stream: IO[bytes], reading: Reading, comma: str) -> Iterator[Found | Skipped]:
+    lines = io.TextIOWrapper(cast("Any", stream), _encoding(reading), "strict", newline="")
+    csv.field_size_limit(reading.most_bytes)
+    rows = csv.reader(lines, delimiter=comma)
+    number = -1
+    try:
+        column = _column(next(rows, []), reading.text)
+        for number, row in enumerate(rows):
+            if row:
+                missing = Skipped(f"has no {reading.text}", f", row {number + 2}")
+                yield Found(row[column], number) if column < len(row) else missing
+    except UnicodeDecodeError as error:
+        yield Skipped(f"is not {reading.encoding} ({error.reason})", f", after row {number + 2}")
+    except csv.Error as error:
+        yield Skipped(f"is not a table ({error})", f", after row {number + 2}")
+
+
+def _columns(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
+    pyarrow = needs("pyarrow", "corpus", "to read Parquet")
+    parquet = needs("pyarrow.parquet", "corpus", "to read Parquet")
+    if not stream.seekable():
+        data = stream.read(reading.most_bytes + 1)
+        if len(data) > reading.most_bytes:
+            yield _too_long(reading)
+            return
+        stream = io.BytesIO(data)
+    try:
+        file = parquet.ParquetFile(stream)
+        column = file.schema_arrow.names[_column(file.schema_arrow.names, reading.text)]
+        number = 0
+        for batch in file.iter_batches(ROWS, columns=[column]):
+            for text in batch.column(0):
+                yield _checked(text.as_py(), number, f", row {number + 1}")
+                number += 1
+    except (pyarrow.ArrowException, OSError) as error:
+        yield Skipped(f"is not a whole Parquet file ({str(error).splitlines()[0]})")
+
+
+def _column(names: list[str], wanted: str) -> int:
+    names = [name.removeprefix("\ufeff").strip() for name in names]
+    if wanted not in names:
+        shown = ", ".join(names[:20]) or "none"
+        raise InputError(f'there is no column "{wanted}"{suggest(wanted, names)}; the columns are: {shown}.')
+    return names.index(wanted)
+
+
+def _page(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
+    data = stream.read(reading.most_bytes + 1)
+    yield _too_long(reading) if len(data) > reading.most_bytes else page_document(data, 0)
+
+
+def page_document(
+    data: bytes, number: int, address: str | None = None, charset: str | None = None, place: str = ""
+) -> Found | Skipped:
+    needs("lxml", "corpus", "to read pages")
+    from weft.corpus.article import extract
+
+    article = extract(data, charset)
+    if not article.text:
+        return Skipped("has no article", place)
+    return Found(article.text, number, address, article.facts)
+
+
+def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
+    """The pages of a WARC file (ISO 28500): the answers with status 200 that are HTML."""
+    needs("warcio", "corpus", "to read WARC files")
+    from warcio.archiveiterator import ArchiveIterator
+    from warcio.exceptions import ArchiveLoadFailed
+
+    number = 0
+    try:
+        for record in ArchiveIterator(stream):
+            if record.rec_type != "response" or record.http_headers is None:
+                continue
+            kind = record.http_headers.get_header("Content-Type") or ""
+            if record.http_headers.get_statuscode() != "200" or "html" not in kind.lower():
+                continue
+            address = record.rec_headers.get_header("WARC-Target-URI")
+            place = f", {address}"
+            data = record.content_stream().read(reading.most_bytes + 1)
+            if len(data) > reading.most_bytes:
+                yield Skipped(f"is longer than {reading.most_bytes:,} bytes", place)
+            else:
+                yield page_document(data, number, address, charset_of(kind), place)
+            number += 1
+    except (ArchiveLoadFailed, EOFError, UnicodeDecodeError, ValueError) as error:
+        yield Skipped(f"is not a whole WARC file ({error})")
+
+
+def charset_of(content_type: str) -> str | None:
+    """Of an HTTP header: text/html; charset=utf-8."""
+    found = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", content_type, re.IGNORECASE)
+    return found.group(1) if found else None
+
+
+def _decoded(data: bytes, reading: Reading, number: int, line: int) -> Found | Skipped:
+    """`line` is where the data begins in the file, from 0."""
+    if b"\x00" in data[:100_000] and not reading.encoding.lower().startswith(("utf-16", "utf-32")):
+        return Skipped("is a binary file, not text")
+    try:
+        return Found(data.decode(_encoding(reading)), number)
+    except UnicodeDecodeError as error:
+        above = data[: error.start].split(b"\n")
+        place = f" at line {line + len(above)}, byte {len(above[-1])}"
+        advice = "Convert it first, for example: iconv -f latin1 -t utf-8."
+        return Skipped(f"is not {reading.encoding.upper()}{place}", advice=advice)
+
+
+def _encoding(reading: Reading) -> str:
+    return "utf-8-sig" if reading.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else reading.encoding
+
+
+def _checked(text: Any, number: int, place: str) -> Found | Skipped:
+    if not isinstance(text, str):
+        return Skipped(f"has a text that is {type(text).__name__}, not a string", place)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # JSON can hold half of a character, which no encoding can write
+        return Skipped(f"has half of a surrogate pair as character {error.start}, which is no text", place)
+    return Found(text, number)
+
+
+def _too_long(reading: Reading, line: int | None = None) -> Skipped:
+    return Skipped(f"has no end in {reading.most_bytes:,} bytes", "" if line is None else f", line {line + 1}")

@@ -1,0 +1,133 @@
+"""Texts that are nearly the same, found without comparing each with each (Broder 1997; Leskovec et al. 2014, ch. 3).
+
+A text is the set of its shingles, rows of five words (of characters, where there are no spaces). Two texts are as alike
+as their sets, J = |A ∩ B| / |A ∪ B|. The smallest of all shingles under a random order is the same in both with
+probability J, so 120 orders estimate it: the signature. Cut into 20 bands of 6, two signatures agree in some band with
+probability 1 − (1 − J⁶)²⁰: 0.998 at J = 0.8, 0.27 at 0.5. Only those are compared, whole, and those that agree in at
+least `ALIKE` of their numbers are one group with all that either is grouped with.
+
+Documents are numbered; groups are those of the numbers, whatever the order in which the work was done.
+"""
+
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+BANDS, ROWS = 20, 6
+ORDERS = BANDS * ROWS
+SHINGLE = 5  # words
+ALIKE = 0.7
+BLOCK = 4096  # shingles at a time: 120 orders of them fit into the cache
+WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]|[^\W_]+")
+EMPTY = np.uint32(2**32 - 1)
+
+Numbers = NDArray[np.uint64]
+Signatures = NDArray[np.uint32]  # (documents, ORDERS)
+
+
+def shingles(text: str) -> Numbers:
+    """A number for each shingle, the same in every process; case and punctuation make no difference."""
+    words = WORD.findall(text.lower())
+    codes = np.fromiter((zlib.crc32(word.encode()) for word in words), np.uint64, len(words))
+    count = max(len(codes) - SHINGLE + 1, min(len(codes), 1))  # a short text is one shingle
+    mixed = np.zeros(count, np.uint64)
+    for place in range(min(SHINGLE, len(codes))):
+        mixed = _scramble(mixed + codes[place : place + count])
+    return mixed
+
+
+def sign(texts: Sequence[str]) -> Signatures:
+    """A signature for each text; texts without a word get none that would agree with another's."""
+    sets = [shingles(text) for text in texts]
+    signatures = np.full((len(texts), ORDERS), EMPTY)
+    owners = [number for number, found in enumerate(sets) if len(found)]
+    for number in owners:
+        found = sets[number]
+        for start in range(0, len(found), BLOCK):
+            orders = _multiplied(found[start : start + BLOCK])
+            np.minimum(signatures[number], orders.min(axis=1), out=signatures[number])
+    return signatures
+
+
+def _multiplied(numbers: Numbers) -> NDArray[np.uint32]:
+    """Under every order: multiply by an odd number, keep the upper half (Dietzfelbinger et al. 1997)."""
+    return (FACTORS[:, None] * numbers[None, :] >> np.uint64(32)).astype(np.uint32)
+
+
+def _scramble(x: Numbers) -> Numbers:
+    """SplitMix64's last steps: every bit of the number changes every bit of the result."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+FACTORS: Numbers = _scramble(np.arange(1, ORDERS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+
+
+def band_keys(signatures: Signatures) -> Numbers:
+    """(documents, BANDS): documents with the same key in a band agree in all of its rows."""
+    rows = signatures.reshape(len(signatures), BANDS, ROWS).astype(np.uint64)
+    key = np.zeros(rows.shape[:2], np.uint64)
+    for row in range(ROWS):
+        key = _scramble(key + rows[:, :, row])
+    return key
+
+
+def likeness(signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.float64]:
+    """The estimate of J for pairs of documents."""
+    return (signatures[one] == signatures[other]).mean(axis=1)
+
+
+class Groups:
+    """Which documents belong together: a forest in one array (Tarjan 1975). The root is the lowest number."""
+
+    def __init__(self, count: int) -> None:
+        self.parent = np.arange(count, dtype=np.int64)
+
+    def root(self, number: int) -> int:
+        parent = self.parent
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return int(number)
+
+    def join(self, one: int, other: int) -> None:
+        low, high = sorted((self.root(one), self.root(other)))
+        self.parent[high] = low
+
+    def roots(self) -> NDArray[np.int64]:
+        """The group of each document, named by its lowest number."""
+        parent = self.parent
+        while not np.array_equal(parent, parent[parent]):
+            parent = parent[parent]
+        return parent
+
+
+def group(signatures: Signatures, keys: Iterable[Numbers] | None = None, alike: float = ALIKE) -> Groups:
+    """`keys` are those of each band in turn, if they are not to be held all at once."""
+    groups = Groups(len(signatures))
+    written = np.flatnonzero((signatures != EMPTY).any(axis=1))
+    for key in band_keys(signatures).T if keys is None else keys:
+        order = written[np.argsort(key[written], kind="stable")]
+        _join_neighbours(groups, signatures, order, key[order], alike)
+    return groups
+
+
+def _join_neighbours(
+    groups: Groups, signatures: Signatures, order: NDArray[np.intp], key: Numbers, alike: float
+) -> None:
+    """Documents with one key stand side by side. Each is compared with the first of its key, and those that are not
+    like it with the next: nearly always one round is enough.
+    """
+    while len(order) > 1:
+        begins = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+        first = np.repeat(begins, np.diff(np.append(begins, len(order))))
+        rest = np.flatnonzero(first != np.arange(len(order)))
+        one, other = order[first[rest]], order[rest]
+        same = likeness(signatures, one, other) >= alike
+        for a, b in zip(one[same].tolist(), other[same].tolist(), strict=True):
+            groups.join(a, b)
+        order, key = other[~same], key[rest[~same]]

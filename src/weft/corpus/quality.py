@@ -1,0 +1,208 @@
+"""Which texts are worth learning from: rules with thresholds, each of which says why a text goes.
+
+The rules are those of MassiveText (Rae et al. 2021, appendix A1.1), which most open corpora use. Words are what stands
+between spaces; Chinese and Japanese have none, there a character stands for a word, and the thresholds differ.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my", "bo"))  # languages written without spaces
+CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]|[^\W\d_]+|\d+")
+BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·")
+ELLIPSES = ("...", "…", "……", "[…]", "[...]")
+SYMBOL = re.compile(r"#|\.\.\.|…")
+DIGIT = re.compile(r"\d")
+STOP_WORDS = {
+    "en": "the be to of and that have with",
+    "de": "der die und in den von zu das mit sich",
+    "fr": "de la le et les des en un une que",
+    "es": "de la que el en y a los se del",
+    "it": "di e il la che in a per un è",
+    "pt": "de a o que e do da em um para",
+    "nl": "de van het een en in is dat op te",
+    "pl": "i w na z się do nie że to jest",
+    "ru": "и в не на я что с по это к",
+    "zh": "的 是 了 在 不 有 和 我 这 他",
+    "ja": "の に は を た が で て と し",
+}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """A share of None switches the rule off."""
+
+    least_words: int = 50
+    most_words: int = 100_000
+    word_length: tuple[float, float] | None = (3.0, 10.0)  # on average
+    symbols: float | None = 0.1  # hashes and ellipses, to words
+    digits: float | None = 0.3  # of all characters
+    bullets: float | None = 0.9  # of lines, that begin with one
+    ellipses: float | None = 0.3  # of lines, that end in one
+    letters: float | None = 0.8  # of words, that hold one; at the least
+    stop_words: int = 2  # different ones at the least, where the language's are known
+    repeated_lines: float | None = 0.3
+    repeated_line_text: float | None = 0.2  # of all characters
+    repeated_paragraphs: float | None = 0.3
+    repeated_paragraph_text: float | None = 0.2
+    # The commonest row of n words, and all rows of n words that came before: of all characters.
+    common_rows: tuple[tuple[int, float], ...] = ((2, 0.20), (3, 0.18), (4, 0.16))
+    repeated_rows: tuple[tuple[int, float], ...] = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
+
+    @classmethod
+    def of(cls, language: str | None) -> "Thresholds":
+        if language in UNSPACED:
+            # Characters for words: twice as many of them, of one letter each; short rows of them repeat in any text.
+            return cls(
+                least_words=100,
+                most_words=200_000,
+                word_length=None,
+                letters=0.6,
+                common_rows=((4, 0.20), (6, 0.18), (8, 0.16)),
+                repeated_rows=((10, 0.15), (12, 0.14), (14, 0.13), (16, 0.12), (18, 0.11), (20, 0.10)),
+            )
+        return cls()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A text and what the rules ask of it, found when it is asked."""
+
+    text: str
+    language: str | None = None
+
+    @cached_property
+    def words(self) -> list[str]:
+        return CJK.findall(self.text) if self.language in UNSPACED else self.text.split()
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return [line for line in self.text.split("\n") if line.strip()]
+
+    @cached_property
+    def paragraphs(self) -> list[str]:
+        return [part for part in self.text.split("\n\n") if part.strip()]
+
+
+def why_not(text: str, language: str | None = None, thresholds: Thresholds | None = None) -> str | None:
+    """The first rule that the text breaks, in a word or two; None for a good text. The cheap rules come first."""
+    limits = thresholds or Thresholds.of(language)
+    measured = Measured(text, language)
+    return next((name for name, breaks in RULES.items() if breaks(measured, limits)), None)
+
+
+def _has_wrong_length(t: Measured, limits: Thresholds) -> bool:
+    return not limits.least_words <= len(t.words) <= limits.most_words
+
+
+def _has_odd_words(t: Measured, limits: Thresholds) -> bool:
+    if limits.word_length is None:
+        return False
+    low, high = limits.word_length
+    return not low <= sum(map(len, t.words)) / len(t.words) <= high
+
+
+def _has_symbols(t: Measured, limits: Thresholds) -> bool:
+    return _exceeds(len(SYMBOL.findall(t.text)) / max(len(t.words), 1), limits.symbols)
+
+
+def _has_digits(t: Measured, limits: Thresholds) -> bool:
+    return _exceeds(len(DIGIT.findall(t.text)) / len(t.text), limits.digits)
+
+
+def _is_a_list(t: Measured, limits: Thresholds) -> bool:
+    return _exceeds(_share(t.lines, lambda line: line.lstrip().startswith(BULLETS)), limits.bullets)
+
+
+def _is_cut_off(t: Measured, limits: Thresholds) -> bool:
+    return _exceeds(_share(t.lines, lambda line: line.rstrip().endswith(ELLIPSES)), limits.ellipses)
+
+
+def _has_few_letters(t: Measured, limits: Thresholds) -> bool:
+    if limits.letters is None:
+        return False
+    return _share(t.words, lambda word: any(map(str.isalpha, word))) < limits.letters
+
+
+def _has_few_stop_words(t: Measured, limits: Thresholds) -> bool:
+    known = STOP_WORDS.get(t.language or "")
+    if known is None or not limits.stop_words:
+        return False
+    stop_words = set(known.split())
+    found = {word for word in map(str.lower, t.words) if word in stop_words}
+    return len(found) < limits.stop_words
+
+
+def _repeats_lines(t: Measured, limits: Thresholds) -> bool:
+    return _repeats(t.lines, t.text, limits.repeated_lines, limits.repeated_line_text)
+
+
+def _repeats_paragraphs(t: Measured, limits: Thresholds) -> bool:
+    return _repeats(t.paragraphs, t.text, limits.repeated_paragraphs, limits.repeated_paragraph_text)
+
+
+def _repeats(parts: list[str], text: str, most: float | None, most_text: float | None) -> bool:
+    seen: set[str] = set()
+    again = [part for part in parts if part in seen or seen.add(part)]  # type: ignore[func-returns-value]
+    return _exceeds(len(again) / max(len(parts), 1), most) or _exceeds(sum(map(len, again)) / len(text), most_text)
+
+
+def _has_common_rows(t: Measured, limits: Thresholds) -> bool:
+    for length, most in limits.common_rows:
+        if len(t.words) >= length:
+            row, count = Counter(_rows(t.words, length)).most_common(1)[0]
+            if count > 1 and _exceeds(count * len(" ".join(row)) / len(t.text), most):
+                return True
+    return False
+
+
+def _repeats_rows(t: Measured, limits: Thresholds) -> bool:
+    return any(repeated_text(t.words, length) / len(t.text) > most for length, most in limits.repeated_rows)
+
+
+def repeated_text(words: Sequence[str], length: int) -> int:
+    """Characters in rows of so many words that came before; rows that are counted do not overlap."""
+    rows = list(_rows(words, length))
+    if len(set(rows)) == len(rows):  # nearly always, and the loop is slow
+        return 0
+    seen: set[tuple[str, ...]] = set()
+    repeated = place = 0
+    while place < len(rows):
+        if rows[place] in seen:
+            repeated += sum(map(len, rows[place]))
+            place += length
+        else:
+            seen.add(rows[place])
+            place += 1
+    return repeated
+
+
+def _rows(words: Sequence[str], length: int) -> "zip[tuple[str, ...]]":
+    return zip(*(words[start:] for start in range(length)), strict=False)
+
+
+def _share(parts: Sequence[str], test: Callable[[str], bool]) -> float:
+    return sum(map(test, parts)) / max(len(parts), 1)
+
+
+def _exceeds(value: float, most: float | None) -> bool:
+    return most is not None and value > most
+
+
+RULES: dict[str, Callable[[Measured, Thresholds], bool]] = {
+    "length": _has_wrong_length,
+    "word length": _has_odd_words,
+    "symbols": _has_symbols,
+    "digits": _has_digits,
+    "a list": _is_a_list,
+    "cut-off lines": _is_cut_off,
+    "few letters": _has_few_letters,
+    "few stop words": _has_few_stop_words,
+    "repeated lines": _repeats_lines,
+    "repeated paragraphs": _repeats_paragraphs,
+    "common phrases": _has_common_rows,
+    "repeated phrases": _repeats_rows,
+}

@@ -1,0 +1,72 @@
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.corpus.clean import Cleaning, clean
+
+ENGLISH = "It was a truth that the fox had never been seen in the town, and nobody said that it would be."
+
+
+def cleaned(text, **settings):
+    return clean(text, Cleaning(**settings)).text
+
+
+@pytest.mark.parametrize(
+    ("broken", "whole"),
+    [
+        ("The Mona Lisa doesnâ€™t have eyebrows.", "The Mona Lisa doesn’t have eyebrows."),
+        ("cafÃ© au lait", "café au lait"),
+        ("Ð¿Ñ€Ð¸Ð²ÐµÑ‚", "привет"),
+        ("Tom &amp; Jerry &#8211; a film", "Tom & Jerry – a film"),
+        ("one\r\ntwo\rthree\u2028four\x85five", "one\ntwo\nthree\nfour\nfive"),
+        ("zero\u200bwidth, so\u00adft, \ufeffmark, \x00nul, \x1b escape", "zerowidth, soft, mark, nul, escape"),
+        ("  many\u00a0\u3000 \t spaces \n\n\n\n and lines  ", "many spaces\n\nand lines"),
+        ("e\u0301", "é"),
+    ],
+)
+def test_what_is_broken_is_made_whole(broken, whole):
+    assert cleaned(broken) == whole
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ENGLISH,
+        "汉字没有空格，也不需要。\n\n第二段。",
+        "👩‍👩‍👧 a family, می‌خواهم",  # joiners
+        "“Quotes” – and dashes… stay; so does Œuvre, ÀÉÎ, straße and naïve.",
+        "x < y & z",
+    ],
+)
+def test_what_is_whole_stays_as_it_is(text):
+    assert clean(text, Cleaning()) == clean(text, Cleaning(repair=False))
+    assert cleaned(text) == text
+    assert clean(text, Cleaning()).done == ()
+
+
+@given(st.text())
+def test_cleaning_twice_changes_nothing_more(text):
+    once = cleaned(text, repair=False)
+    assert cleaned(once, repair=False) == once
+    assert unicodedata.is_normalized("NFC", once)
+
+
+def test_what_was_done_is_said():
+    assert clean("cafÃ©\u200b  noir", Cleaning()).done == ("repaired", "invisible", "spaces")
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("write to ann.lee+news@mail.example.org now", "write to <email> now"),
+        ("call +44 20 7946 0958 or (020) 7946-0958", "call <phone> or <phone>"),
+        ("card 4111 1111 1111 1111, not 4111 1111 1111 1112", "card <card>, not 4111 1111 1111 1112"),
+        ("on 2024-02-03 12:00 it was 3.14159265 and 1,234,567", "on 2024-02-03 12:00 it was 3.14159265 and 1,234,567"),
+        ("ISBN 9780141439518 costs 12345678", "ISBN 9780141439518 costs 12345678"),
+    ],
+)
+def test_addresses_and_numbers_of_people_are_masked(text, masked):
+    assert cleaned(text, mask=True) == masked
+    assert cleaned(text) == text
