@@ -194,6 +194,6 @@ def test_ctrl_c_and_sigterm_save_first_and_say_how_to_go_on(number, tmp_path):
     os.kill(process.pid, number)
     said = process.stderr.read()
     process.wait()
-    assert "--resume goes on from here" in said
+    assert "--resume, or weft run again, goes on from here" in said
     step = int(re.search(r"Stopped at step (\d+)", said)[1])
     assert (tmp_path / f"run/checkpoints/step-{step:06}").is_dir()

@@ -274,6 +274,10 @@ def read_corpus(place, sources):
     ("changes", "says"),
     [
         ({"pretrain": {"budget": "banana"}}, "pretrain.budget cannot be 'banana'"),
+        ({"pretrain": {"optimizer": "adamw", "matrix_rate": 0.1}}, "pretrain.matrix_rate is Muon's"),
+        ({"pretrain": {"schedule": "cosine", "decay": 0.1}}, "pretrain.decay goes with schedule wsd"),
+        ({"pretrain": {"mask_share": 0.3}}, "pretrain.mask_share does not go with objective causal"),
+        ({"pretrain": {"mask_unit": "word"}}, "pretrain.mask_unit does not go with objective causal"),
         (
             {"pretrain": {"sequence_length": 64}, "model": {"family": "gpt2", "positions": 32, **SHAPE}},
             "at most 32 tokens",

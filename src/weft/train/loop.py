@@ -137,7 +137,9 @@ def train(
                 break
     record.close()
     if stopping:
-        raise Interrupted(f"Stopped at step {step:,} of {spec.steps:,}; --resume goes on from here.")
+        raise Interrupted(
+            f"Stopped at step {step:,} of {spec.steps:,}; --resume, or weft run again, goes on from here."
+        )
     if step < spec.steps:
         say(f"Stopping early at step {step:,}: {spec.patience} validations without a better loss.")
     return state

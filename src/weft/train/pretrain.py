@@ -125,7 +125,22 @@ def _goal(recipe: Recipe, base: Path) -> Goal:
     if model.path is None:  # a wrong knob, or a head that the family does not have
         design(**{**model.settings(), "head": kind.head})
     settings = settings.model_copy(update={"objective": objective})
+    _check_nothing_is_ignored(settings)
     return Goal(model, family, kind, settings, budget)
+
+
+def _check_nothing_is_ignored(settings: PretrainSection) -> None:
+    """A setting that would do nothing is a mistake. By its value: the run folder's recipe.yml has all of them."""
+    usual = PretrainSection()
+    useless = {
+        "matrix_rate": settings.optimizer != "muon" and "is Muon's; the optimizer is adamw",
+        "decay": settings.schedule != "wsd" and f"goes with schedule wsd, not {settings.schedule}",
+        "mask_share": settings.objective == "causal" and "does not go with objective causal: nothing is masked",
+        "mask_unit": settings.objective in ("causal", "span") and f"does not go with objective {settings.objective}",
+    }
+    for name, reason in useless.items():
+        if reason and getattr(settings, name) != getattr(usual, name):
+            raise RecipeError(f"pretrain.{name} {reason}.")
 
 
 def _learn(
