@@ -3,8 +3,8 @@
     python benchmarks/extract_vs_trafilatura.py [--data ../shared/data] [--rounds 5] [--quick] [--write]
 
 Each page comes with strings that a good extraction contains and strings that it does not. A plain loop over
-`trafilatura.extract` is the yardstick for speed; weft reads pages in a process per core, as it does when it builds a
-corpus. `--write` puts the table into docs/pages.md.
+`trafilatura.extract` is the yardstick for speed; weft has a process per core. `--write` puts the table into
+docs/pages.md.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main() -> None:
     options = parser.parse_args()
     pages = list(read_pages(options.data))[: 10 if options.quick else None]
     found = {name: quality(extractor, pages) for name, extractor in CONTESTANTS.items()}
-    if options.write:
+    if options.write and not options.quick:
         (ROOT / "docs/pages.md").write_text(as_markdown(found, pages))
     data = [page for page, _, _ in pages]
     with ProcessPoolExecutor(os.cpu_count()) as pool:

@@ -137,7 +137,7 @@ def test_a_missing_column_is_named_with_those_that_there_are(tmp_path):
         ("a.jsonl", b'{"text": 5}\n', "line 1 has a text that is int"),
         ("a.jsonl", b'{"text": "\\ud800"}\n', "half of a surrogate"),
         ("a.jsonl", b"[" * 100_000 + b"\n", "is not a JSON object"),
-        ("a.csv", b"id,text\n1,caf\xe9\n", "is not utf-8"),
+        ("a.csv", b"id,text\n1,caf\xe9\n", "row 2 is not in the encoding"),
         ("a.parquet", as_parquet(TEXTS)[:-20], "is not a whole Parquet file"),
         ("a.jsonl.gz", gzip.compress(as_jsonl(TEXTS * 1000))[:-300], "is damaged or cut off"),
         ("a.jsonl.gz", b"no gzip at all", "is damaged or cut off"),
@@ -149,8 +149,11 @@ def test_a_missing_column_is_named_with_those_that_there_are(tmp_path):
         ("a.tar", as_tar("a.jsonl", as_jsonl(TEXTS * 9999))[:90_000], "is damaged or cut off"),
         ("a.zip", as_zip("a.exe", b"MZ"), "holds no text files"),
         ("a.zip", as_zip("b.zip", as_zip("a.txt", b"text")), "is an archive inside an archive"),
-        ("a.html", b"", "has no article"),
-        ("a.html", b"<html><body></body></html>", "has no article"),
+        ("a.txt.zst", zstandard.compress(bytes(range(32, 127)) * 9999)[:-20], "is damaged or cut off"),
+        ("b.tar", as_tar("a.jsonl", as_jsonl(TEXTS))[:1024], "is damaged or cut off"),  # no end
+        ("a.tar", as_tar("a.jsonl", as_jsonl(TEXTS))[:1024] + b"x" * 512 + bytes(1024), "is damaged or cut off"),
+        ("a.parquet", as_parquet([b"\xff\xfe"]), "has a text that is bytes"),
+        ("a.parquet", as_parquet([None]), "has a text that is NoneType"),
         ("a.warc", b"no warc at all\r\n" * 10, "is not a whole WARC file"),
     ],
 )
@@ -159,6 +162,51 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(name, data, reason, tmp_
     assert any(reason in skipped for skipped in skips(file)), skips(file)
     with pytest.raises(InputError):
         list(read_documents([file]))
+
+
+@pytest.mark.parametrize("page", [b"", b"<html><body></body></html>", bytes(range(256)) * 50])
+def test_a_page_without_an_article_is_counted_and_no_error(page, tmp_path):
+    file = write(tmp_path, "a.html", page)
+    assert skips(file) == [" has no article"]
+    assert list(read_documents([file])) == []
+
+
+def test_after_a_bad_row_the_next_is_read(tmp_path):
+    rows = [b"id,text", b"1,good", b"2,caf\xe9", b"3", b'4,"good, too"', b"", b"5,go\x00od"]
+    file = write(tmp_path, "a.csv", b"\xef\xbb\xbf" + b"\r\n".join(rows))
+    assert documents(file) == ["good", "good, too", "good"]
+    assert skips(file) == [", row 3 is not in the encoding at character 3", ", row 4 has no text"]
+
+
+def test_a_bad_member_does_not_take_the_others_with_it(tmp_path):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name in ("a.txt", "b.txt", "__MACOSX/._b.txt", "Chapter 1: the end.txt"):
+            archive.writestr(name, f"text of {name}")
+    data = bytearray(out.getvalue())
+    data[data.index(b"PK\x01\x02") + 10] = 99  # an unknown method of compression, in the directory's first entry
+    file = write(tmp_path, "a.zip", bytes(data))
+    assert documents(file) == ["text of b.txt", "text of Chapter 1: the end.txt"]
+    assert len(skips(file)) == 1
+
+
+def test_a_cut_off_crawl_gives_its_whole_pages(tmp_path):
+    out = io.BytesIO()
+    writer = WARCWriter(out, gzip=False)
+    for number in range(3):
+        headers = StatusAndHeaders("200 OK", [("Content-Type", "text/html")], protocol="HTTP/1.1")
+        body = io.BytesIO(PAGE.format(SENTENCE * 3).encode())
+        record = writer.create_warc_record(f"http://a.org/{number}", "response", payload=body, http_headers=headers)
+        writer.write_record(record)
+    file = write(tmp_path, "a.warc", out.getvalue()[:-60])
+    assert documents(file) == [(SENTENCE * 3).strip()] * 2
+    assert skips(file) == [", http://a.org/2 is cut off"]
+
+
+@pytest.mark.parametrize("name", ["nope", "hex", "undefined", "utf-16", "utf_32_le"])
+def test_an_encoding_that_cannot_be_read_is_said_at_once(name):
+    with pytest.raises(InputError):
+        Reading(encoding=name)
 
 
 def test_a_cut_off_file_gives_what_was_whole_before_the_cut(tmp_path):
@@ -198,6 +246,16 @@ def test_a_bomb_is_refused_by_its_growth(wrapping, tmp_path, monkeypatch):
     assert file.stat().st_size < 2**24 / 200
     assert any("it may be a bomb" in skipped for skipped in skips(file)), skips(file)
     assert documents(file) == []
+
+
+def test_many_small_members_are_a_bomb_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "GROWTH_FROM", 2**20)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(50):
+            archive.writestr(f"{number}.txt", b"0" * 2**18)
+    file = write(tmp_path, "a.zip", out.getvalue())
+    assert any("it may be a bomb" in skipped for skipped in skips(file))
 
 
 def test_a_bomb_is_refused_by_its_size(tmp_path, monkeypatch):

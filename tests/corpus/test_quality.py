@@ -43,12 +43,27 @@ def test_good_texts_stay():
 )
 def test_each_rule_drops_what_it_is_for(reason, text):
     assert why_not(text, "en") == reason
-    assert reason in RULES
+
+
+def test_every_rule_has_such_a_text():
+    marks = test_each_rule_drops_what_it_is_for.pytestmark[0]
+    assert [reason for reason, _ in marks.args[1]] == list(RULES)
 
 
 def test_chinese_that_repeats_itself_goes():
     assert why_not(CHINESE + "点击这里马上购买便宜的产品" * 20, "zh") in ("common phrases", "repeated phrases")
     assert why_not(CHINESE[:50], "zh") == "length"
+
+
+def test_the_share_of_a_chinese_phrase_has_no_spaces_in_it():
+    parts = [CHINESE[start : start + 26] for start in range(0, len(CHINESE), 26)]
+    assert why_not("人民日报".join(parts), "zh") is None  # 13 % of it; 23 % with spaces
+
+
+@pytest.mark.parametrize("text", ["", "!!!", "   "])
+def test_texts_without_words_break_nothing(text):
+    for language in (None, "en", "zh"):
+        why_not(text, language, Thresholds(least_words=0))
 
 
 def test_thresholds_can_be_changed_and_switched_off():

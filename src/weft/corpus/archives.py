@@ -6,9 +6,13 @@ these are `Refused`, with a reason, and the reader goes on with the next.
 """
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
+import os
+import re
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -23,6 +27,7 @@ from weft.errors import needs
 MOST_BYTES = 2**36  # that a member may hold
 MOST_GROWTH, GROWTH_FROM = 200, 2**26  # times the bytes it comes from; counted beyond so many bytes
 CHUNK, PIECE = 2**20, 2**16
+DRIVE = re.compile(r"[A-Za-z]:[/\\]")  # of Windows
 EXPANDERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 COMPRESSED = (*EXPANDERS, ".zst")
 ARCHIVES = (".zip", ".tar", ".tgz", ".txz", ".tbz2", ".tzst")
@@ -68,36 +73,57 @@ def open_members(file: Path) -> Iterator[Member | tuple[str, Refused]]:
 
 
 def _zipped(raw: IO[bytes]) -> Iterator[Member | tuple[str, Refused]]:
+    size = os.fstat(raw.fileno()).st_size
+    growth = Growth(lambda: size)  # of all members together
     with zipfile.ZipFile(raw) as archive:
         for entry in archive.infolist():
-            if entry.is_dir():
+            if entry.filename.endswith("/"):
                 continue
-            if reason := _bad_name(entry.filename):
+            if reason := _bad_name(entry.filename) or ("is encrypted" if entry.flag_bits & 1 else ""):
                 yield entry.filename, Refused(reason)
-            elif entry.flag_bits & 1:
-                yield entry.filename, Refused("is encrypted")
-            else:
-                with archive.open(entry) as stream:
-                    bounded = _Bounded(stream, lambda size=entry.compress_size: size)
-                    yield Member(inner_name(entry.filename), _expanded(entry.filename, _buffered(bounded)))
+                continue
+            try:
+                with _damage_is_refused():
+                    stream = archive.open(entry)
+            except Refused as refused:
+                yield entry.filename, refused
+                continue
+            with stream:
+                bounded = _buffered(_Bounded(stream, growth))
+                yield Member(inner_name(entry.filename), _expanded(entry.filename, bounded))
+
+
+class _Header(tarfile.TarInfo):
+    """A header that is none is an error; tarfile takes it, and a missing end, for the end."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_Header":
+        try:
+            return super().fromtarfile(archive)  # type: ignore[return-value]
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"{error} in a header") from None
 
 
 def _tarred(stream: IO[bytes]) -> Iterator[Member | tuple[str, Refused]]:
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:
         for entry in archive:
             if entry.isdir():
                 continue
-            if reason := _bad_name(entry.name) or ("" if entry.isreg() else "is a link or a device, not a file"):
+            is_file = entry.isreg() and not entry.issparse()
+            if reason := _bad_name(entry.name) or (
+                "" if is_file else "is a link, a device or sparse, not a plain file"
+            ):
                 yield entry.name, Refused(reason)
             else:
-                content = cast("IO[bytes]", archive.extractfile(entry))
-                bounded = _Bounded(content, lambda size=entry.size: size)
-                yield Member(inner_name(entry.name), _expanded(entry.name, _buffered(bounded)))
+                content = _Bounded(archive.extractfile(entry), Growth(lambda size=entry.size: size))
+                yield Member(inner_name(entry.name), _expanded(entry.name, _buffered(content)))
 
 
 def _bad_name(name: str) -> str:
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+    if not path.name or path.is_absolute() or ".." in path.parts or DRIVE.match(name):
         return "has a name that leads out of its archive"
     return "is an archive inside an archive" if is_archive(name) else ""
 
@@ -110,12 +136,8 @@ def _expanded(name: str, raw: IO[bytes]) -> IO[bytes]:
         return raw
     counted = _Counted(raw)
     plain = _buffered(counted)
-    if ending == ".zst":
-        zstandard = needs("zstandard", "corpus", "to read .zst files")
-        stream = zstandard.ZstdDecompressor().stream_reader(plain, read_across_frames=True)
-    else:
-        stream = EXPANDERS[ending](plain)
-    return _buffered(_Bounded(stream, lambda: counted.count))
+    stream = _Zstandard(plain) if ending == ".zst" else EXPANDERS[ending](plain)
+    return _buffered(_Bounded(stream, Growth(lambda: counted.count)))
 
 
 def _buffered(raw: io.RawIOBase) -> IO[bytes]:
@@ -136,11 +158,49 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
-class _Bounded(io.RawIOBase):
-    """Stops at a bomb."""
+class _Zstandard:
+    """zstandard's own reader takes a cut for the end. Fed in small pieces, each of which may grow 30,000 times."""
 
-    def __init__(self, stream: Any, size_before: Callable[[], int]) -> None:
-        self.stream, self.size_before, self.count = stream, size_before, 0
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.library = needs("zstandard", "corpus", "to read .zst files")
+        self.frame: Any = None
+        self.stream, self.rest, self.ready = stream, b"", io.BytesIO()
+
+    def read1(self, size: int) -> bytes:
+        while not (found := self.ready.read(size)):
+            data = self.rest or self.stream.read(1024)
+            self.rest = b""
+            if not data:
+                if self.frame is not None:
+                    raise EOFError("it ends inside a frame")
+                return b""
+            if self.frame is None:
+                self.frame = self.library.ZstdDecompressor(max_window_size=2**31).decompressobj()
+            self.ready = io.BytesIO(self.frame.decompress(data))
+            if self.frame.eof:
+                self.rest, self.frame = self.frame.unused_data, None
+        return found
+
+
+class Growth:
+    """Bytes that came out, against those that went in."""
+
+    def __init__(self, size_before: Callable[[], int]) -> None:
+        self.size_before, self.count = size_before, 0
+
+    def add(self, count: int) -> None:
+        self.count += count
+        if self.count > MOST_BYTES:
+            raise Refused(f"holds more than {MOST_BYTES:,} bytes")
+        if self.count > GROWTH_FROM and self.count > MOST_GROWTH * self.size_before():
+            raise Refused(f"grows to more than {MOST_GROWTH} times its size: it may be a bomb")
+
+
+class _Bounded(io.RawIOBase):
+    """Stops at a bomb, and at damage."""
+
+    def __init__(self, stream: Any, growth: Growth) -> None:
+        self.stream, self.growth = stream, growth
 
     def readable(self) -> bool:
         return True
@@ -149,11 +209,7 @@ class _Bounded(io.RawIOBase):
         with _damage_is_refused():
             data = self.stream.read1(min(len(buffer), PIECE))  # what there is: `read` loses it at a cut
         buffer[: len(data)] = data
-        self.count += len(data)
-        if self.count > MOST_BYTES:
-            raise Refused(f"holds more than {MOST_BYTES:,} bytes")
-        if self.count > GROWTH_FROM and self.count > MOST_GROWTH * self.size_before():
-            raise Refused(f"grows to more than {MOST_GROWTH} times its size: it may be a bomb")
+        self.growth.add(len(data))
         return len(data)
 
 
@@ -163,10 +219,14 @@ def _damage_is_refused() -> Iterator[None]:
         yield
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile, tarfile.TarError) as error:
         raise Refused(f"is damaged or cut off ({error})") from None
+    except (IndexError, UnicodeDecodeError, ValueError, struct.error) as error:  # zipfile, of nonsense in a directory
+        raise Refused(f"is damaged ({error})") from None
     except NotImplementedError as error:  # zipfile, of compression methods
         raise Refused(f"cannot be expanded ({error})") from None
+    except RuntimeError as error:  # zipfile, of encryption
+        raise Refused(f"cannot be read ({error})") from None
     except OSError as error:
-        if error.errno is None:  # bz2's way to say that data are invalid; the disk's errors have a number
+        if error.errno in (None, errno.EINVAL):  # bz2, of invalid data, and places before a file's beginning
             raise Refused(f"is damaged or cut off ({error})") from None
         raise
     except Exception as error:  # zstandard's own error, without importing it

@@ -13,13 +13,16 @@ A page is read as a row of blocks (paragraphs, headings, list items), each with 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from lxml import etree, html
 
 from weft.corpus.boilerplate import BESIDES, CONTENT, HARMLESS, LEAD, PHRASE, ROLES, SILENT, SUSPECT
-from weft.corpus.charset import decode
+from weft.corpus.charset import decode, is_binary
 from weft.corpus.page_facts import Facts, read_facts
+from weft.corpus.words import weight_of
 
 HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 BLOCKS = HEADINGS | frozenset(
@@ -29,7 +32,8 @@ BLOCKS = HEADINGS | frozenset(
 )
 TRUSTED = frozenset(("body", "html", "main", "article"))  # a name cannot make these suspicious
 INLINE = frozenset(("h1", "em", "strong", "b", "i"))  # nor these, which are parts of a text
-READS = 60  # characters of a block that reads like text; menus have shorter ones
+READS = 60  # letters of a block that reads like text; menus have shorter ones
+MOST_DEPTH, MOST_BLOCKS, MOST_NAME = 250, 50_000, 100  # of honest pages; what is beyond is not looked at
 ENDS = '.!?…。！？”"»“'
 SPACE = re.compile(r"\s+")
 HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
@@ -42,35 +46,32 @@ Element = Any  # lxml has no types
 
 @dataclass(frozen=True)
 class Article:
-    text: str  # a line per paragraph
+    text: str  # paragraphs, each on a line of its own or on several
     facts: Facts
 
 
 @dataclass(eq=False, slots=True)
 class Block:
     text: str
-    linked: int  # characters that are links
+    links: float  # the share of it that is links
     tag: str
     path: tuple[Element, ...]  # the elements around it that make blocks or are suspicious, outermost first
     suspects: tuple[tuple[Element, int], ...]
-
-    @property
-    def links(self) -> float:
-        return self.linked / len(self.text)
+    weight: int  # in letters
 
     @property
     def reads(self) -> bool:
-        return len(self.text) >= READS and self.links < 0.4 and self.tag not in HEADINGS
+        return self.weight >= READS and self.links < 0.4 and self.tag not in HEADINGS
 
 
 def extract(page: bytes, charset: str | None = None) -> Article:
     """`charset` is what came with the page. A page without an article gives an empty text."""
     text = decode(page, charset)
-    root = _parse(text)
+    root = None if is_binary(text) else _parse(text)
     if root is None:
         return Article("", Facts())
     body = root.find("body")
-    blocks = list(_blocks(root if body is None else body))
+    blocks = list(islice(_blocks(root if body is None else body), MOST_BLOCKS))
     return Article("\n".join(_article(blocks)), read_facts(root))
 
 
@@ -104,7 +105,7 @@ def _blocks(root: Element) -> Iterator[Block]:
         if pieces:
             text = _tidy("".join(pieces), tag)
             if text:
-                yield Block(text, linked, tag, tuple(path), tuple(suspects))
+                yield Block(text, linked / len(text), tag, tuple(path), tuple(suspects), weight_of(text))
             pieces.clear()
             linked = 0
 
@@ -122,7 +123,7 @@ def _blocks(root: Element) -> Iterator[Block]:
                 walk.skip_subtree()
                 continue
             suspicion = 0 if element is root else _suspicion(element, tag)
-            if suspicion or tag in BLOCKS:
+            if (suspicion or tag in BLOCKS) and len(path) < MOST_DEPTH:
                 yield from finish(_block_tag(path))
                 path.append(element)
                 if suspicion:
@@ -168,37 +169,39 @@ def _suspicion(element: Element, tag: str) -> int:
 
 def _names(element: Element) -> str:
     """Its class and id, in lower case, words apart."""
-    named = f"{element.get('class') or ''} {element.get('id') or ''}"
-    return HARMLESS.sub("", CAMEL.sub("-", named).lower()) if len(named) > 1 else ""
+    return _plain_names(element.get("class") or "", element.get("id") or "")
+
+
+@lru_cache(10_000)
+def _plain_names(*names: str) -> str:
+    words = [CAMEL.sub("-", word).lower() for name in names for word in name.split() if len(word) <= MOST_NAME]
+    return " ".join(word for word in words if not HARMLESS.fullmatch(word))
 
 
 def _spare(blocks: list[Block]) -> list[Block]:
     """Without those inside suspicious elements; an element that holds most of the text is cleared of suspicion."""
     reading = [block for block in blocks if block.reads]
-    cleared: set[Element] = set()
-    inside, outside = _weigh(reading, BY_KIND, cleared)
-    cleared |= {element for element, weight in inside.items() if weight >= 2 * outside}
-    inside, outside = _weigh(reading, BY_NAME, cleared)
-    whole = sum(len(block.text) for block in reading if _is_cleared(block, cleared, BY_KIND))
+    beside = sum(block.weight for block in blocks if _is_cleared(block, set(), BY_KIND) and block.links < 0.4)
+    inside = _weigh(reading, BY_KIND, set())
+    cleared = {element for element, weight in inside.items() if weight >= 2 * beside}
+    inside = _weigh(reading, BY_NAME, cleared)
+    whole = sum(block.weight for block in reading if _is_cleared(block, cleared, BY_KIND))
     cleared |= {element for element, weight in inside.items() if weight >= 0.5 * whole}
     spared = [block for block in blocks if _is_cleared(block, cleared, BY_NAME)]
-    if sum(len(block.text) for block in spared if block.reads) < 0.1 * whole:  # a forum: all of it is "comments"
+    if sum(block.weight for block in spared if block.reads) < 0.1 * whole:  # a forum: all of it is "comments"
         return [block for block in blocks if _is_cleared(block, cleared, BY_KIND)]
     return spared
 
 
-def _weigh(blocks: Iterable[Block], level: int, cleared: set[Element]) -> tuple[dict[Element, int], int]:
-    """How much text each element suspicious at this level holds, and how much stands in none of them."""
+def _weigh(blocks: Iterable[Block], level: int, cleared: set[Element]) -> dict[Element, int]:
+    """How much text each element holds that is suspicious at this level."""
     inside: dict[Element, int] = {}
-    outside = 0
     for block in blocks:
-        if not _is_cleared(block, cleared, level + 1):
-            continue
-        held = [element for element, suspicion in block.suspects if suspicion == level]
-        outside += 0 if held else len(block.text)
-        for element in held:
-            inside[element] = inside.get(element, 0) + len(block.text)
-    return inside, outside
+        if _is_cleared(block, cleared, level + 1):
+            for element, suspicion in block.suspects:
+                if suspicion == level:
+                    inside[element] = inside.get(element, 0) + block.weight
+    return inside
 
 
 def _is_cleared(block: Block, cleared: set[Element], level: int) -> bool:
@@ -212,9 +215,9 @@ def _main_element(blocks: list[Block]) -> Element | None:
     total = 0
     for block in blocks:
         if block.reads:
-            total += len(block.text)
+            total += block.weight
             for depth, element in enumerate(block.path):
-                weights[element] = weights.get(element, 0) + len(block.text)
+                weights[element] = weights.get(element, 0) + block.weight
                 depths[element] = depth
     if not total:
         return None
@@ -240,7 +243,7 @@ def _lead(blocks: list[Block], spared: list[Block], main: Element) -> Iterator[B
     for i, block in enumerate(candidates[:begins]):
         if (block in known and main in block.path) or not (around in block.path or i >= headline):
             continue
-        if block.tag == "h1" or (len(block.text) >= 50 and block.links < 0.3 and _sounds_like_a_lead(block)):
+        if block.tag == "h1" or (block.weight >= 50 and block.links < 0.3 and _sounds_like_a_lead(block)):
             yield block
 
 
@@ -256,12 +259,12 @@ def _may_lead(block: Block) -> bool:
 
 
 def _belongs(block: Block) -> bool:
-    if PHRASE.match(block.text):
+    if PHRASE.match(block.text) and (block.weight < 100 or block.links > 0.5):
         return False
     if block.tag in HEADINGS:
         return block.links < 0.9
     if block.tag in ("p", "blockquote", "pre", "dd"):
-        return block.links < 0.75 or len(block.text) > 200
+        return block.links < 0.75 or block.weight > 200
     if block.tag in ("li", "td", "th", "dt"):
         return block.links < 0.5
-    return block.links < 0.5 and len(block.text) >= 20
+    return block.links < 0.5 and block.weight >= 20

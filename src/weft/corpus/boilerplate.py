@@ -31,9 +31,9 @@ SUSPECT = re.compile(rf"(?<![a-z])(?:(?:{'|'.join(_BEGINNINGS)})|(?:{'|'.join(_W
 
 # Names that hold a suspicious word and mean no harm: topics of a post, layouts that have a sidebar, page builders.
 HARMLESS = re.compile(
-    r"(?:^|\s)(?:tag|category|post_tag|elementor)-\S+"
-    r"|\S*(?:has|with|without|no|one|two|left|right)[-_]?sidebar\S*"
-    r"|\S+-widget-(?:wrap|container)"
+    r"(?:tag|category|post_tag|elementor)-.+"
+    r"|.*(?:has|with|without|no|one|two|left|right)[-_]?sidebar.*"
+    r"|.+-widget-(?:wrap|container)"
 )
 
 # The element around an article's text, as the commonest publishing systems call it.
@@ -66,4 +66,4 @@ _PHRASES = (
     r"möchten sie den artikel|war (?:der|dieser) artikel",
     r"kommentieren|kommentare?$|(?:noch )?keine (?:bewertung|kommentar)",
 )
-PHRASE = re.compile(rf"(?:{'|'.join(_PHRASES)})", re.IGNORECASE)
+PHRASE = re.compile(rf"(?:{'|'.join(_PHRASES)})(?!\w)", re.IGNORECASE)

@@ -2,23 +2,37 @@
 
 Bytes that are valid UTF-8 and not ASCII are hardly ever anything else, while declarations are often wrong; so they are
 asked second. A declared name means what browsers take it for (WHATWG Encoding, 2023): Latin-1 is Windows-1252 and
-GB 2312 is GB 18030.
+GB 2312 is GB 18030; names that they do not know mean nothing.
 """
 
 import codecs
 import re
 
-BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 WIDER = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
     "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
     "gb2312": "gb18030",
     "gbk": "gb18030",
     "shift_jis": "cp932",
     "euc_kr": "cp949",
     "big5": "big5hkscs",
 }
+KNOWN = frozenset(
+    "utf-8 utf-16-le utf-16-be gb18030 big5hkscs euc_jp cp932 iso2022_jp hz cp949 cp866 cp874 koi8-r koi8-u mac-roman "
+    "mac-cyrillic cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 iso8859-2 iso8859-3 iso8859-4 "
+    "iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-10 iso8859-13 iso8859-14 iso8859-15 iso8859-16".split()
+)
+SEVEN_BIT = frozenset(("iso2022_jp", "hz"))  # Chinese and Japanese in ASCII bytes: as UTF-8 valid, and nonsense
 DECLARED = re.compile(rb"<(?:meta|\?xml)[^>]{0,500}?(?:charset|encoding)\s*=\s*[\"']?\s*([\w.:-]{2,40})", re.IGNORECASE)
 HEAD_BYTES, GUESS_BYTES = 4096, 50_000
 MOST_DAMAGE = 0.005  # share of characters that cannot be read before a declaration is no longer believed
@@ -29,23 +43,41 @@ def decode(data: bytes, declared: str | None = None) -> str:
     for mark, name in BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(name, "replace")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = None
-    names = [name for name in (declared, _declared_inside(data)) if name]
-    if text is not None and not any(_is_seven_bit(name) for name in names):
+    if wide := _is_wide(data):
+        return data.decode(wide, "replace")
+    names = [known for name in (declared, _declared_inside(data)) if name and (known := _known(name))]
+    if data.isascii():
+        seven_bit = next((name for name in names if name in SEVEN_BIT), "ascii")
+        return data.decode(seven_bit, "replace")
+    text = data.decode("utf-8", "replace")
+    broken = text.count("\ufffd")
+    if 20 * broken <= sum(character > "\x7f" for character in text) - broken:  # a page that was cut, or pasted into
         return text
-    for name in filter(None, map(_known, names)):
+    for name in names:
         read = data.decode(name, "replace")
         if read.count("\ufffd") <= MOST_DAMAGE * len(read):
             return read
-    return text if text is not None else data.decode(_guess(data), "replace")
+    return data.decode(_guess(data), "replace")
+
+
+def is_binary(text: str) -> bool:
+    """Whether what was decoded cannot have been text."""
+    start = text[:HEAD_BYTES]
+    return sum(character < "\t" or character == "\ufffd" for character in start) > 0.05 * len(start)
+
+
+def _is_wide(data: bytes) -> str | None:
+    """UTF-16 without a mark: in markup every second byte is zero."""
+    start = data[:HEAD_BYTES]
+    for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if len(start) >= 20 and start[first::2].count(0) > 0.3 * len(start) / 2 and not start[1 - first :: 2].count(0):
+            return name
+    return None
 
 
 def _declared_inside(data: bytes) -> str | None:
     found = DECLARED.search(data[:HEAD_BYTES])
-    return found.group(1).decode("ascii") if found else None
+    return found.group(1).decode("ascii", "replace") if found else None
 
 
 def _known(name: str) -> str | None:
@@ -53,14 +85,8 @@ def _known(name: str) -> str | None:
         found = codecs.lookup(name.strip().lower()).name
     except (LookupError, ValueError):
         return None
-    if not codecs.lookup(found)._is_text_encoding:  # "hex" and "zip" are codecs too
-        return None
-    return WIDER.get(found, found)
-
-
-def _is_seven_bit(name: str) -> bool:
-    """ISO 2022 writes Japanese in ASCII bytes; as UTF-8 they are valid and make no sense."""
-    return name.strip().lower().startswith(("iso-2022", "hz-gb"))
+    found = WIDER.get(found, found)
+    return found if found in KNOWN else None
 
 
 def _guess(data: bytes) -> str:

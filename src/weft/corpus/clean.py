@@ -20,12 +20,18 @@ INVISIBLE = re.compile(
 SPACES = re.compile(r"[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 EDGES = re.compile(r" ?\n ?")
 GAPS = re.compile(r"\n{3,}")
-# What UTF-8 looks like when it was read as Latin-1 or Windows-1252, or as GBK: the first sieve before ftfy's own.
-MOJIBAKE = re.compile(
-    r"[ÂÃÅÐÑâãïð][\x80-\xbf\u0152-\u2122]|&(?:#\d+|#x[\da-f]+|[a-z]{2,6});|锟斤拷|\ufffd", re.IGNORECASE
+# What UTF-8 looks like when it was read as Latin-1 or Windows-1252: the first sieve before ftfy's own.
+MOJIBAKE = re.compile(r"[ÂÃÅÐÑâãïð][\x80-\xbf\u0152-\u2122]|&(?:#\d+|#x[\da-f]+|[a-z]{2,6});", re.IGNORECASE)
+EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}")
+CARD = re.compile(
+    r"(?<![0-9A-Za-z])(?:[2-6]\d{3}([ -]?)\d{4}\1\d{4}\1\d{1,7}|3[47]\d{2}([ -]?)\d{6}\2\d{5})(?![0-9A-Za-z])"
 )
-EMAIL = re.compile(r"[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[a-zA-Z]{2,24}")
-DIGITS = re.compile(r"(?<![\w.,])\+?\(?\d(?:[ ().\-/]{0,2}\d){6,18}(?![\w])")
+# A telephone number begins with a plus, a bracket or a zero, or is written as in America.
+PHONE = re.compile(
+    r"(?<![0-9A-Za-z.,+(])(?:(?:\+\d{1,3}[ .-]?(?:\(0\)[ .-]?)?|\(0?\d{2,4}\)[ .-]?|0\d{1,4}[ ./-])\d[\d ./-]{4,14}\d"
+    r"|\d{3}[-.]\d{3}[-.]\d{4})(?![0-9A-Za-z])"
+)
+DATE = re.compile(r"\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}")
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,9 @@ def clean(text: str, settings: Cleaning) -> Cleaned:
 
     if settings.repair:
         step("repaired", _repair)
-    if form := settings.form:
-        step("normalised", lambda t: unicodedata.normalize(form, t))
     step("invisible", lambda t: INVISIBLE.sub("", NEWLINE.sub("\n", t)))
+    if form := settings.form:  # now: an accent may have stood behind something invisible
+        step("normalised", lambda t: unicodedata.normalize(form, t))
     step("spaces", _plain_spaces)
     if settings.mask:
         step("masked", _mask)
@@ -66,7 +72,9 @@ def _repair(text: str) -> str:
     if MOJIBAKE.search(text) is None:  # a hundred times faster than to ask ftfy, and most text is whole
         return text
     ftfy = needs("ftfy", "corpus", "to repair broken encodings")
-    config = ftfy.TextFixerConfig(normalization=None, uncurl_quotes=False, fix_latin_ligatures=False)
+    config = ftfy.TextFixerConfig(
+        normalization=None, uncurl_quotes=False, fix_latin_ligatures=False, fix_character_width=False
+    )
     return ftfy.fix_text(text, config)
 
 
@@ -75,23 +83,16 @@ def _plain_spaces(text: str) -> str:
 
 
 def _mask(text: str) -> str:
-    return DIGITS.sub(_mask_number, EMAIL.sub("<email>", text))
+    text = CARD.sub(lambda found: "<card>" if _passes_luhn(re.sub(r"\D", "", found[0])) else found[0], text)
+    return PHONE.sub(_mask_phone, EMAIL.sub("<email>", text))
 
 
-def _mask_number(found: re.Match[str]) -> str:
-    digits = re.sub(r"\D", "", found[0])
-    if 13 <= len(digits) <= 19:
-        return "<card>" if _passes_luhn(digits) else found[0]
-    # A telephone number says so by a plus, a bracket or breaks; a bare row of digits can be anything.
-    is_phone = 7 <= len(digits) <= 15 and (found[0][0] in "+(" or len(re.findall(r"[ ().\-/]+", found[0])) >= 2)
-    return "<phone>" if is_phone and not _is_date(found[0]) else found[0]
+def _mask_phone(found: re.Match[str]) -> str:
+    is_phone = 7 <= len(re.sub(r"\D", "", found[0])) <= 15 and DATE.match(found[0]) is None
+    return "<phone>" if is_phone else found[0]
 
 
 def _passes_luhn(digits: str) -> bool:
     """The check of card numbers (ISO/IEC 7812): every second digit from the right doubled, its digits added."""
     doubled = [sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2]]
     return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0
-
-
-def _is_date(text: str) -> bool:
-    return re.fullmatch(r"\d{4}[-./ ]\d{1,2}[-./ ]\d{1,2}.*|\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}.*", text) is not None

@@ -4,6 +4,7 @@ A document that cannot be read is `Skipped`, with its place and the reason, and 
 nothing raises at the first.
 """
 
+import codecs
 import csv
 import io
 import json
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, Literal
 
 from weft.errors import InputError, needs, suggest
 
@@ -20,7 +21,8 @@ PAGES, CRAWLS, COLUMNS = (".html", ".htm", ".xhtml"), (".warc",), (".parquet",)
 FORMATS = (*TEXT, *LINES, *TABLES, *COLUMNS, *PAGES, *CRAWLS)
 SPACES = [chr(number) for number in range(0x3001) if chr(number).isspace()]
 BLANK = re.compile(b"(?:" + b"|".join(re.escape(space.encode()) for space in [*SPACES, "\ufeff"]) + b")*")
-ROWS = 256  # of Parquet, at a time
+ROWS = 64  # of Parquet, at a time
+PIECE = 2**20
 Unit = Literal["file", "line", "block"]
 
 
@@ -33,6 +35,17 @@ class Reading:
     encoding: str = "utf-8"  # of text, JSON lines and tables; pages say theirs
     most_bytes: int = 2**28  # of a line, a row, a page
     most_file: int = 2**33  # of a text file that is one document
+
+    def __post_init__(self) -> None:
+        try:
+            name = codecs.lookup(self.encoding).name
+            b"a".decode(name)
+        except (LookupError, UnicodeError):
+            raise InputError(f"There is no encoding {self.encoding!r} of text; some are utf-8, latin-1, gbk.") from None
+        if name.startswith(("utf-16", "utf-32")):
+            raise InputError(
+                f"{self.encoding} cannot be read in lines. Convert it first: iconv -f {self.encoding} -t utf-8."
+            )
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,7 @@ class Skipped:
     reason: str  # the end of a sentence that begins with the file's name and `place`
     place: str = ""  # ", line 3"
     advice: str = ""
+    is_empty: bool = False  # nothing is wrong with it, there is only no text
 
 
 def read_stream(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
@@ -72,11 +86,20 @@ def read_stream(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Foun
 
 
 def _whole(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    data = stream.read(reading.most_file + 1)
-    if len(data) > reading.most_file:
-        yield Skipped(f"is longer than {reading.most_file:,} bytes")
-    else:
-        yield _decoded(data, reading, 0, 0)
+    data = _read(stream, reading.most_file)
+    yield _too_large(reading.most_file) if data is None else _decoded(data, reading, 0, 0)
+
+
+def _read(stream: IO[bytes], most: int) -> bytes | None:
+    """All there is, if it is not too much; in pieces, as a buffer of `most` would be allocated at once."""
+    pieces: list[bytes] = []
+    size = 0
+    while piece := stream.read(PIECE):
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            return None
+    return b"".join(pieces)
 
 
 def _each_line(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
@@ -140,41 +163,70 @@ def _json_lines(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped
 
 
 def _table(stream: IO[bytes], reading: Reading, comma: str) -> Iterator[Found | Skipped]:
-    lines = io.TextIOWrapper(cast("Any", stream), _encoding(reading), "strict", newline="")
+    too_long: list[Skipped] = []
+
+    def lines() -> Iterator[str]:
+        for number, line in _lines(stream, reading.most_bytes):
+            if line is None:
+                too_long.append(_too_long(reading, number))
+            else:
+                yield line.decode(reading.encoding, "surrogateescape").replace("\0", "")
+
     csv.field_size_limit(reading.most_bytes)
-    rows = csv.reader(lines, delimiter=comma)
-    number = -1
-    try:
-        column = _column(next(rows, []), reading.text)
-        for number, row in enumerate(rows):
-            if row:
-                missing = Skipped(f"has no {reading.text}", f", row {number + 2}")
-                yield Found(row[column], number) if column < len(row) else missing
-    except UnicodeDecodeError as error:
-        yield Skipped(f"is not {reading.encoding} ({error.reason})", f", after row {number + 2}")
-    except csv.Error as error:
-        yield Skipped(f"is not a table ({error})", f", after row {number + 2}")
+    rows = csv.reader(lines(), delimiter=comma)
+    column = _column(next(rows, []), reading.text)
+    number = 0
+    while True:
+        place = f", row {number + 2}"
+        try:
+            row = next(rows)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            yield Skipped(f"is not a row of a table ({error})", place)
+            row = []
+        yield from too_long
+        too_long.clear()
+        if row:
+            yield (
+                Skipped(f"has no {reading.text}", place) if column >= len(row) else _checked(row[column], number, place)
+            )
+        number += 1
+    yield from too_long
 
 
 def _columns(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
     pyarrow = needs("pyarrow", "corpus", "to read Parquet")
     parquet = needs("pyarrow.parquet", "corpus", "to read Parquet")
     if not stream.seekable():
-        data = stream.read(reading.most_bytes + 1)
-        if len(data) > reading.most_bytes:
-            yield _too_long(reading)
+        data = _read(stream, reading.most_bytes)
+        if data is None:
+            yield _too_large(reading.most_bytes)
             return
         stream = io.BytesIO(data)
     try:
-        file = parquet.ParquetFile(stream)
-        column = file.schema_arrow.names[_column(file.schema_arrow.names, reading.text)]
+        names = parquet.ParquetFile(stream).schema_arrow.names
+        column = names[_column(names, reading.text)]
+        # As a dictionary: a value that a small file repeats many times is in memory once.
+        file = parquet.ParquetFile(stream, read_dictionary=[column])
         number = 0
         for batch in file.iter_batches(ROWS, columns=[column]):
-            for text in batch.column(0):
-                yield _checked(text.as_py(), number, f", row {number + 1}")
+            for value in batch.column(0):
+                yield _value(value, number, reading)
                 number += 1
     except (pyarrow.ArrowException, OSError) as error:
         yield Skipped(f"is not a whole Parquet file ({str(error).splitlines()[0]})")
+
+
+def _value(value: Any, number: int, reading: Reading) -> Found | Skipped:
+    place = f", row {number + 1}"
+    try:
+        text = value.as_py()
+    except UnicodeDecodeError:
+        return Skipped("is not UTF-8", place)
+    if isinstance(text, str) and len(text) > reading.most_bytes:
+        return Skipped(f"is longer than {reading.most_bytes:,} characters", place)
+    return _checked(text, number, place)
 
 
 def _column(names: list[str], wanted: str) -> int:
@@ -186,8 +238,8 @@ def _column(names: list[str], wanted: str) -> int:
 
 
 def _page(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    data = stream.read(reading.most_bytes + 1)
-    yield _too_long(reading) if len(data) > reading.most_bytes else page_document(data, 0)
+    data = _read(stream, reading.most_bytes)
+    yield _too_large(reading.most_bytes) if data is None else page_document(data, 0)
 
 
 def page_document(
@@ -198,7 +250,7 @@ def page_document(
 
     article = extract(data, charset)
     if not article.text:
-        return Skipped("has no article", place)
+        return Skipped("has no article", place, is_empty=True)
     return Found(article.text, number, address, article.facts)
 
 
@@ -209,23 +261,35 @@ def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
     from warcio.exceptions import ArchiveLoadFailed
 
     number = 0
-    try:
-        for record in ArchiveIterator(stream):
-            if record.rec_type != "response" or record.http_headers is None:
+    records = iter(ArchiveIterator(stream))
+    while True:
+        try:
+            record = next(records, None)
+            if record is None:
+                return
+            if not _is_page(record):
                 continue
             kind = record.http_headers.get_header("Content-Type") or ""
-            if record.http_headers.get_statuscode() != "200" or "html" not in kind.lower():
-                continue
             address = record.rec_headers.get_header("WARC-Target-URI")
-            place = f", {address}"
-            data = record.content_stream().read(reading.most_bytes + 1)
-            if len(data) > reading.most_bytes:
-                yield Skipped(f"is longer than {reading.most_bytes:,} bytes", place)
-            else:
-                yield page_document(data, number, address, charset_of(kind), place)
-            number += 1
-    except (ArchiveLoadFailed, EOFError, UnicodeDecodeError, ValueError) as error:
-        yield Skipped(f"is not a whole WARC file ({error})")
+            data = _read(record.content_stream(), reading.most_bytes)
+            is_cut = data is not None and getattr(record.raw_stream, "limit", 0) > 0
+        except (ArchiveLoadFailed, EOFError, ValueError) as error:
+            yield Skipped(f"is not a whole WARC file ({error})")
+            return
+        place = f", {address}"
+        if data is None:
+            yield Skipped(f"is longer than {reading.most_bytes:,} bytes", place)
+        elif is_cut:
+            yield Skipped("is cut off", place)
+        else:
+            yield page_document(data, number, address, charset_of(kind), place)
+        number += 1
+
+
+def _is_page(record: Any) -> bool:
+    if record.rec_type != "response" or record.http_headers is None or record.http_headers.get_statuscode() != "200":
+        return False
+    return "html" in (record.http_headers.get_header("Content-Type") or "").lower()
 
 
 def charset_of(content_type: str) -> str | None:
@@ -236,8 +300,8 @@ def charset_of(content_type: str) -> str | None:
 
 def _decoded(data: bytes, reading: Reading, number: int, line: int) -> Found | Skipped:
     """`line` is where the data begins in the file, from 0."""
-    if b"\x00" in data[:100_000] and not reading.encoding.lower().startswith(("utf-16", "utf-32")):
-        return Skipped("is a binary file, not text")
+    if b"\x00" in data[:100_000]:
+        return Skipped("is a binary file, not text", f", line {line + 1}" if line else "")
     try:
         return Found(data.decode(_encoding(reading)), number)
     except UnicodeDecodeError as error:
@@ -256,9 +320,16 @@ def _checked(text: Any, number: int, place: str) -> Found | Skipped:
         return Skipped(f"has a text that is {type(text).__name__}, not a string", place)
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # JSON can hold half of a character, which no encoding can write
+    except UnicodeEncodeError as error:
+        if "\udc80" <= text[error.start] <= "\udcff":  # so a byte of a table that is not in the encoding was kept
+            return Skipped(f"is not in the encoding at character {error.start}", place)
+        # JSON can hold half of a character, which no encoding can write.
         return Skipped(f"has half of a surrogate pair as character {error.start}, which is no text", place)
     return Found(text, number)
+
+
+def _too_large(most: int) -> Skipped:
+    return Skipped(f"is longer than {most:,} bytes")
 
 
 def _too_long(reading: Reading, line: int | None = None) -> Skipped:

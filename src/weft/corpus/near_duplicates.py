@@ -3,25 +3,28 @@
 A text is the set of its shingles, rows of five words (of characters, where there are no spaces). Two texts are as alike
 as their sets, J = |A ∩ B| / |A ∪ B|. The smallest of all shingles under a random order is the same in both with
 probability J, so 120 orders estimate it: the signature. Cut into 20 bands of 6, two signatures agree in some band with
-probability 1 − (1 − J⁶)²⁰: 0.998 at J = 0.8, 0.27 at 0.5. Only those are compared, whole, and those that agree in at
-least `ALIKE` of their numbers are one group with all that either is grouped with.
+probability 1 − (1 − J⁶)²⁰: 0.998 at J = 0.8, 0.27 at 0.5. Of those that agree in a band, each is compared, whole, with
+the one before it and with a few others; two that agree in at least `ALIKE` of their numbers are one group with all that
+either is grouped with.
 
 Documents are numbered; groups are those of the numbers, whatever the order in which the work was done.
 """
 
-import re
 import zlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.corpus.words import words_of
+
 BANDS, ROWS = 20, 6
 ORDERS = BANDS * ROWS
 SHINGLE = 5  # words
 ALIKE = 0.7
 BLOCK = 4096  # shingles at a time: 120 orders of them fit into the cache
-WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]|[^\W_]+")
+MOST_ROUNDS = 8  # others that a document is compared with in a band: pages of one template can be very many
+PAIRS = 100_000  # compared at a time
 EMPTY = np.uint32(2**32 - 1)
 
 Numbers = NDArray[np.uint64]
@@ -30,7 +33,7 @@ Signatures = NDArray[np.uint32]  # (documents, ORDERS)
 
 def shingles(text: str) -> Numbers:
     """A number for each shingle, the same in every process; case and punctuation make no difference."""
-    words = WORD.findall(text.lower())
+    words = words_of(text.lower())
     codes = np.fromiter((zlib.crc32(word.encode()) for word in words), np.uint64, len(words))
     count = max(len(codes) - SHINGLE + 1, min(len(codes), 1))  # a short text is one shingle
     mixed = np.zeros(count, np.uint64)
@@ -78,7 +81,8 @@ def band_keys(signatures: Signatures) -> Numbers:
 
 def likeness(signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.float64]:
     """The estimate of J for pairs of documents."""
-    return (signatures[one] == signatures[other]).mean(axis=1)
+    parts = [slice(start, start + PAIRS) for start in range(0, len(one), PAIRS)]
+    return np.concatenate([(signatures[one[p]] == signatures[other[p]]).mean(axis=1) for p in parts] or [np.zeros(0)])
 
 
 class Groups:
@@ -119,15 +123,26 @@ def group(signatures: Signatures, keys: Iterable[Numbers] | None = None, alike: 
 def _join_neighbours(
     groups: Groups, signatures: Signatures, order: NDArray[np.intp], key: Numbers, alike: float
 ) -> None:
-    """Documents with one key stand side by side. Each is compared with the first of its key, and those that are not
-    like it with the next: nearly always one round is enough.
+    """Documents with one key stand side by side. Each is compared with the one before it and with the first of its key;
+    those that are like neither, with the first of those, and so on.
     """
-    while len(order) > 1:
+    same = np.flatnonzero(key[1:] == key[:-1])
+    _join(groups, signatures, order[same], order[same + 1], alike)
+    for _ in range(MOST_ROUNDS):
+        if len(order) < 2:
+            return
         begins = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
         first = np.repeat(begins, np.diff(np.append(begins, len(order))))
         rest = np.flatnonzero(first != np.arange(len(order)))
-        one, other = order[first[rest]], order[rest]
-        same = likeness(signatures, one, other) >= alike
-        for a, b in zip(one[same].tolist(), other[same].tolist(), strict=True):
-            groups.join(a, b)
-        order, key = other[~same], key[rest[~same]]
+        unlike = rest[~_join(groups, signatures, order[first[rest]], order[rest], alike)]
+        order, key = order[unlike], key[unlike]
+
+
+def _join(
+    groups: Groups, signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp], alike: float
+) -> NDArray[np.bool_]:
+    """Those pairs that are alike; which they are."""
+    found = likeness(signatures, one, other) >= alike
+    for a, b in zip(one[found].tolist(), other[found].tolist(), strict=True):
+        groups.join(a, b)
+    return found

@@ -1,7 +1,7 @@
 """Which texts are worth learning from: rules with thresholds, each of which says why a text goes.
 
 The rules are those of MassiveText (Rae et al. 2021, appendix A1.1), which most open corpora use. Words are what stands
-between spaces; Chinese and Japanese have none, there a character stands for a word, and the thresholds differ.
+between spaces; where a language has none, a character stands for a word, and the thresholds differ.
 """
 
 import re
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my", "bo"))  # languages written without spaces
-CJK = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]|[^\W\d_]+|\d+")
+from weft.corpus.words import UNSPACED, words_of
+
 BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·")
 ELLIPSES = ("...", "…", "……", "[…]", "[...]")
 SYMBOL = re.compile(r"#|\.\.\.|…")
@@ -76,7 +76,7 @@ class Measured:
 
     @cached_property
     def words(self) -> list[str]:
-        return CJK.findall(self.text) if self.language in UNSPACED else self.text.split()
+        return words_of(self.text) if self.language in UNSPACED else self.text.split()
 
     @cached_property
     def lines(self) -> list[str]:
@@ -102,7 +102,7 @@ def _has_odd_words(t: Measured, limits: Thresholds) -> bool:
     if limits.word_length is None:
         return False
     low, high = limits.word_length
-    return not low <= sum(map(len, t.words)) / len(t.words) <= high
+    return not low <= sum(map(len, t.words)) / max(len(t.words), 1) <= high
 
 
 def _has_symbols(t: Measured, limits: Thresholds) -> bool:
@@ -110,7 +110,7 @@ def _has_symbols(t: Measured, limits: Thresholds) -> bool:
 
 
 def _has_digits(t: Measured, limits: Thresholds) -> bool:
-    return _exceeds(len(DIGIT.findall(t.text)) / len(t.text), limits.digits)
+    return _exceeds(len(DIGIT.findall(t.text)) / max(len(t.text), 1), limits.digits)
 
 
 def _is_a_list(t: Measured, limits: Thresholds) -> bool:
@@ -147,20 +147,23 @@ def _repeats_paragraphs(t: Measured, limits: Thresholds) -> bool:
 def _repeats(parts: list[str], text: str, most: float | None, most_text: float | None) -> bool:
     seen: set[str] = set()
     again = [part for part in parts if part in seen or seen.add(part)]  # type: ignore[func-returns-value]
-    return _exceeds(len(again) / max(len(parts), 1), most) or _exceeds(sum(map(len, again)) / len(text), most_text)
+    return _exceeds(len(again) / max(len(parts), 1), most) or _exceeds(
+        sum(map(len, again)) / max(len(text), 1), most_text
+    )
 
 
 def _has_common_rows(t: Measured, limits: Thresholds) -> bool:
     for length, most in limits.common_rows:
         if len(t.words) >= length:
             row, count = Counter(_rows(t.words, length)).most_common(1)[0]
-            if count > 1 and _exceeds(count * len(" ".join(row)) / len(t.text), most):
+            spaces = 0 if t.language in UNSPACED else length - 1
+            if count > 1 and _exceeds(count * (sum(map(len, row)) + spaces) / len(t.text), most):
                 return True
     return False
 
 
 def _repeats_rows(t: Measured, limits: Thresholds) -> bool:
-    return any(repeated_text(t.words, length) / len(t.text) > most for length, most in limits.repeated_rows)
+    return any(repeated_text(t.words, n) > most * len(t.text) for n, most in limits.repeated_rows)
 
 
 def repeated_text(words: Sequence[str], length: int) -> int:

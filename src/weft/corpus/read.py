@@ -9,9 +9,10 @@ not to be trained on a part of the text without anybody knowing.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from weft.corpus.archives import ARCHIVES, Member, Refused, inner_name, is_archive, open_members
 from weft.corpus.formats import FORMATS, LINES, TABLES, TEXT, Reading, Skipped, Unit, read_stream
@@ -27,6 +28,7 @@ class Document:
     number: int  # of the document in its file, or in the member of the archive, from 0
     member: str = ""  # of the archive
     address: str | None = None  # of a page in a crawl
+    facts: Any = None  # what a page says about itself (`page_facts.Facts`)
 
 
 def find_files(sources: Sequence[Path]) -> list[Path]:
@@ -41,7 +43,7 @@ def find_files(sources: Sequence[Path]) -> list[Path]:
         elif source.is_file():
             files.append(source)
         elif matches := sorted(glob(str(source), recursive=True)):  # noqa: PTH207, Path.glob takes no absolute pattern
-            files += [file for file in map(Path, matches) if file.is_file()]
+            files += find_files([Path(match) for match in matches])
         else:
             raise InputError(f"{source} does not exist.")
     return files
@@ -54,6 +56,8 @@ def text_size(files: Sequence[Path]) -> int:
 
 
 def is_readable(name: str) -> bool:
+    if PurePosixPath(name).name.startswith("._") or "__MACOSX/" in name:  # the Mac's notes about a file
+        return False
     return is_archive(name) or PurePosixPath(inner_name(name)).suffix.lower() in FORMATS
 
 
@@ -63,7 +67,7 @@ def read_documents(sources: Sequence[Path], unit: Unit = "file") -> Iterator[Doc
         for found in scan(file, Reading(unit)):
             if isinstance(found, Document):
                 yield found
-            else:
+            elif not found.is_empty:
                 raise InputError(f"{file}{found.place} {found.reason}. {found.advice}".strip())
 
 
@@ -98,9 +102,9 @@ def _scan_member(file: Path, member: Member | tuple[str, Refused], reading: Read
     try:
         for found in read_stream(member.name, member.stream, reading):
             if isinstance(found, Skipped):
-                yield Skipped(found.reason, within + found.place, found.advice)
+                yield replace(found, place=within + found.place)
             elif found.text.strip():
-                yield Document(found.text, file, found.number, name, found.address)
+                yield Document(found.text, file, found.number, name, found.address, found.facts)
     except Refused as refused:
         yield Skipped(str(refused), within)
     except InputError as error:  # the whole source is not as it was said to be: a column is missing

@@ -1,0 +1,50 @@
+"""Pieces of work, many at a time: on the cores of this machine, or on the machines of a Ray cluster.
+
+daft hands the pieces out to processes and its runner decides where those are (`DAFT_RUNNER=ray`). A piece says in plain
+words what is to be done, and what it makes it writes to the disk itself, whole or not at all; only a few figures come
+back. So nothing large travels, the order of the work does not matter, and a build that was killed goes on with the
+pieces that are missing.
+"""
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from weft.errors import InputError, needs
+
+Piece = dict[str, Any]
+Figures = dict[str, Any]
+
+
+def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: int | None = None) -> Iterator[Figures]:
+    """What `work`, a function at the top of a module, makes of each piece, in the order of the pieces. What a user can
+    put right (`InputError`) is raised here as it was there.
+    """
+    if not pieces:
+        return
+    os.environ.setdefault("DAFT_PROGRESS_BAR", "0")  # there is one bar, ours
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    daft = needs("daft", "corpus", "to build a corpus")
+    count = workers or os.cpu_count() or 1
+
+    @daft.cls(use_process=True, max_concurrency=count)
+    class Worker:
+        def __init__(self, module: str, name: str) -> None:
+            self.work = getattr(importlib.import_module(module), name)
+
+        @daft.method(return_dtype=daft.DataType.string())
+        def __call__(self, piece: str) -> str:
+            try:
+                return json.dumps({"figures": self.work(json.loads(piece))})
+            except InputError as error:
+                return json.dumps({"error": str(error)})
+
+    frame = daft.from_pydict({"piece": [json.dumps(piece) for piece in pieces]})
+    answers = frame.into_batches(1).select(Worker(work.__module__, work.__name__)(daft.col("piece")).alias("answer"))
+    for row in answers.iter_rows():
+        answer = json.loads(row["answer"])
+        if "error" in answer:
+            raise InputError(answer["error"])
+        yield answer["figures"]
