@@ -123,10 +123,10 @@ def test_the_report_counts_what_a_count_by_hand_counts(trained):
         ("blank.txt", b" \n\n ", "no text to learn"),
         ("binary.txt", b"MZ\x00\x01" * 100, "is a binary file"),
         ("latin.txt", "café".encode("latin-1"), "is not UTF-8 at line 1, byte 3"),
-        ("half.jsonl", b'{"text": "\\ud800"}\n', "line 1: character 0 is half of a surrogate pair"),
+        ("half.jsonl", b'{"text": "\\ud800"}\n', "line 1 has half of a surrogate pair as character 0"),
         ("broken.jsonl", b'{"text": "a"}\n{"txt": 1}\n', "line 2 is not a JSON object with a .text."),
         ("list.jsonl", b"[1]\n", "line 1"),
-        ("number.jsonl", b'{"text": 3}\n', "its text is int"),
+        ("number.jsonl", b'{"text": 3}\n', "has a text that is int"),
         ("small.txt", b"abc abc", "supports a vocabulary of"),
     ],
 )

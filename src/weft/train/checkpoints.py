@@ -104,4 +104,5 @@ def _fill_optimizers(tensors: dict[str, Tensor], network: Network, optimizers: S
     for name, tensor in tensors.items():
         key, _, parameter_name = name.partition("/")
         parameter = parameters[parameter_name]
-        owner[parameter].state[parameter][key] = tensor.to(parameter.device)
+        # Into memory of torch's own, aligned as it always is: how a kernel goes about its work can depend on that.
+        owner[parameter].state[parameter][key] = tensor.to(parameter.device, copy=True)

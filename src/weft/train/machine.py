@@ -19,7 +19,18 @@ def has_fast_bfloat16(device: str) -> bool:
     """Many CPUs compute bfloat16 by way of fp32, a hundred times slower; those with AMX, and GPUs, have it."""
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return _matmul_rate(256, device, torch.bfloat16, 0.02) > 1.5 * _matmul_rate(256, device, torch.float32, 0.02)
+    return 1.5 * _least_seconds(256, torch.bfloat16) < _least_seconds(256, torch.float32)
+
+
+def _least_seconds(side: int, dtype: torch.dtype, times: int = 5) -> float:
+    """Of a product on the CPU. The least, not the mean: a plan must not depend on who else was using the machine."""
+    a, b = (torch.randn(side, side).to(dtype) for _ in range(2))
+    spent = []
+    for _ in range(times):
+        began = time.perf_counter()
+        a @ b
+        spent.append(time.perf_counter() - began)
+    return min(spent)
 
 
 def _matmul_rate(side: int, device: str, dtype: torch.dtype, seconds: float) -> float:
