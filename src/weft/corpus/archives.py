@@ -28,6 +28,16 @@ MOST_BYTES = 2**36  # that a member may hold
 MOST_GROWTH, GROWTH_FROM = 200, 2**26  # times the bytes it comes from; counted beyond so many bytes
 CHUNK, PIECE = 2**20, 2**16
 DRIVE = re.compile(r"[A-Za-z]:[/\\]")  # of Windows
+DAMAGE = (
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    IndexError,
+    ValueError,
+    struct.error,
+)
 EXPANDERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 COMPRESSED = (*EXPANDERS, ".zst")
 ARCHIVES = (".zip", ".tar", ".tgz", ".txz", ".tbz2", ".tzst")
@@ -176,7 +186,10 @@ class _Zstandard:
                 return b""
             if self.frame is None:
                 self.frame = self.library.ZstdDecompressor(max_window_size=2**31).decompressobj()
-            self.ready = io.BytesIO(self.frame.decompress(data))
+            try:
+                self.ready = io.BytesIO(self.frame.decompress(data))
+            except self.library.ZstdError as error:
+                raise Refused(f"is damaged or cut off ({error})") from None
             if self.frame.eof:
                 self.rest, self.frame = self.frame.unused_data, None
         return found
@@ -217,19 +230,11 @@ class _Bounded(io.RawIOBase):
 def _damage_is_refused() -> Iterator[None]:
     try:
         yield
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile, tarfile.TarError) as error:
+    except DAMAGE as error:
         raise Refused(f"is damaged or cut off ({error})") from None
-    except (IndexError, UnicodeDecodeError, ValueError, struct.error) as error:  # zipfile, of nonsense in a directory
-        raise Refused(f"is damaged ({error})") from None
-    except NotImplementedError as error:  # zipfile, of compression methods
+    except RuntimeError as error:  # zipfile, of encryption and of compression it does not know
         raise Refused(f"cannot be expanded ({error})") from None
-    except RuntimeError as error:  # zipfile, of encryption
-        raise Refused(f"cannot be read ({error})") from None
     except OSError as error:
-        if error.errno in (None, errno.EINVAL):  # bz2, of invalid data, and places before a file's beginning
-            raise Refused(f"is damaged or cut off ({error})") from None
-        raise
-    except Exception as error:  # zstandard's own error, without importing it
-        if type(error).__name__ == "ZstdError":
+        if error.errno in (None, errno.EINVAL):  # gzip and bz2, of invalid data; places before a file's beginning
             raise Refused(f"is damaged or cut off ({error})") from None
         raise

@@ -35,7 +35,6 @@ INLINE = frozenset(("h1", "em", "strong", "b", "i"))  # nor these, which are par
 READS = 60  # letters of a block that reads like text; menus have shorter ones
 MOST_DEPTH, MOST_BLOCKS, MOST_NAME = 250, 50_000, 100  # of honest pages; what is beyond is not looked at
 ENDS = '.!?…。！？”"»“'
-SPACE = re.compile(r"\s+")
 HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 BREAK = "\0"  # stands for <br>; a page cannot hold it
@@ -151,7 +150,7 @@ def _block_tag(path: list[Element]) -> str:
 def _tidy(text: str, tag: str) -> str:
     if tag == "pre":
         return "\n".join(line.rstrip() for line in text.replace(BREAK, "\n").split("\n")).strip("\n")
-    return "\n".join(SPACE.sub(" ", line).strip() for line in text.split(BREAK)).strip()
+    return "\n".join(" ".join(line.split()) for line in text.split(BREAK)).strip()
 
 
 def _suspicion(element: Element, tag: str) -> int:

@@ -51,7 +51,8 @@ def decode(data: bytes, declared: str | None = None) -> str:
         return data.decode(seven_bit, "replace")
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
-    if 20 * broken <= sum(character > "\x7f" for character in text) - broken:  # a page that was cut, or pasted into
+    beyond_ascii = len(text) - len(text.encode("ascii", "ignore"))
+    if 20 * broken <= beyond_ascii - broken:  # whole, or cut, or pasted into
         return text
     for name in names:
         read = data.decode(name, "replace")

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import IO, Any, Literal
 
@@ -46,6 +47,11 @@ class Reading:
             raise InputError(
                 f"{self.encoding} cannot be read in lines. Convert it first: iconv -f {self.encoding} -t utf-8."
             )
+
+    @cached_property
+    def codec(self) -> str:
+        """Takes a byte-order mark away, where there may be one."""
+        return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
 
 
 @dataclass(frozen=True)
@@ -188,9 +194,8 @@ def _table(stream: IO[bytes], reading: Reading, comma: str) -> Iterator[Found | 
         yield from too_long
         too_long.clear()
         if row:
-            yield (
-                Skipped(f"has no {reading.text}", place) if column >= len(row) else _checked(row[column], number, place)
-            )
+            has_text = column < len(row)
+            yield _checked(row[column], number, place) if has_text else Skipped(f"has no {reading.text}", place)
         number += 1
     yield from too_long
 
@@ -278,7 +283,7 @@ def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
             return
         place = f", {address}"
         if data is None:
-            yield Skipped(f"is longer than {reading.most_bytes:,} bytes", place)
+            yield _too_large(reading.most_bytes, place)
         elif is_cut:
             yield Skipped("is cut off", place)
         else:
@@ -303,16 +308,12 @@ def _decoded(data: bytes, reading: Reading, number: int, line: int) -> Found | S
     if b"\x00" in data[:100_000]:
         return Skipped("is a binary file, not text", f", line {line + 1}" if line else "")
     try:
-        return Found(data.decode(_encoding(reading)), number)
+        return Found(data.decode(reading.codec), number)
     except UnicodeDecodeError as error:
         above = data[: error.start].split(b"\n")
         place = f" at line {line + len(above)}, byte {len(above[-1])}"
         advice = "Convert it first, for example: iconv -f latin1 -t utf-8."
         return Skipped(f"is not {reading.encoding.upper()}{place}", advice=advice)
-
-
-def _encoding(reading: Reading) -> str:
-    return "utf-8-sig" if reading.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else reading.encoding
 
 
 def _checked(text: Any, number: int, place: str) -> Found | Skipped:
@@ -328,9 +329,9 @@ def _checked(text: Any, number: int, place: str) -> Found | Skipped:
     return Found(text, number)
 
 
-def _too_large(most: int) -> Skipped:
-    return Skipped(f"is longer than {most:,} bytes")
+def _too_large(most: int, place: str = "") -> Skipped:
+    return Skipped(f"is longer than {most:,} bytes", place)
 
 
-def _too_long(reading: Reading, line: int | None = None) -> Skipped:
-    return Skipped(f"has no end in {reading.most_bytes:,} bytes", "" if line is None else f", line {line + 1}")
+def _too_long(reading: Reading, line: int) -> Skipped:
+    return Skipped(f"has no end in {reading.most_bytes:,} bytes", f", line {line + 1}")

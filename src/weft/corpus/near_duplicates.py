@@ -11,7 +11,7 @@ Documents are numbered; groups are those of the numbers, whatever the order in w
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +44,11 @@ def shingles(text: str) -> Numbers:
 
 def sign(texts: Sequence[str]) -> Signatures:
     """A signature for each text; texts without a word get none that would agree with another's."""
-    sets = [shingles(text) for text in texts]
     signatures = np.full((len(texts), ORDERS), EMPTY)
-    owners = [number for number, found in enumerate(sets) if len(found)]
-    for number in owners:
-        found = sets[number]
+    for signature, text in zip(signatures, texts, strict=True):
+        found = shingles(text)
         for start in range(0, len(found), BLOCK):
-            orders = _multiplied(found[start : start + BLOCK])
-            np.minimum(signatures[number], orders.min(axis=1), out=signatures[number])
+            np.minimum(signature, _multiplied(found[start : start + BLOCK]).min(axis=1), out=signature)
     return signatures
 
 
@@ -110,39 +107,34 @@ class Groups:
         return parent
 
 
-def group(signatures: Signatures, keys: Iterable[Numbers] | None = None, alike: float = ALIKE) -> Groups:
-    """`keys` are those of each band in turn, if they are not to be held all at once."""
+def group(signatures: Signatures) -> Groups:
     groups = Groups(len(signatures))
     written = np.flatnonzero((signatures != EMPTY).any(axis=1))
-    for key in band_keys(signatures).T if keys is None else keys:
+    for key in band_keys(signatures).T:
         order = written[np.argsort(key[written], kind="stable")]
-        _join_neighbours(groups, signatures, order, key[order], alike)
+        _join_neighbours(groups, signatures, order, key[order])
     return groups
 
 
-def _join_neighbours(
-    groups: Groups, signatures: Signatures, order: NDArray[np.intp], key: Numbers, alike: float
-) -> None:
+def _join_neighbours(groups: Groups, signatures: Signatures, order: NDArray[np.intp], key: Numbers) -> None:
     """Documents with one key stand side by side. Each is compared with the one before it and with the first of its key;
     those that are like neither, with the first of those, and so on.
     """
     same = np.flatnonzero(key[1:] == key[:-1])
-    _join(groups, signatures, order[same], order[same + 1], alike)
+    _join(groups, signatures, order[same], order[same + 1])
     for _ in range(MOST_ROUNDS):
         if len(order) < 2:
             return
         begins = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
         first = np.repeat(begins, np.diff(np.append(begins, len(order))))
         rest = np.flatnonzero(first != np.arange(len(order)))
-        unlike = rest[~_join(groups, signatures, order[first[rest]], order[rest], alike)]
+        unlike = rest[~_join(groups, signatures, order[first[rest]], order[rest])]
         order, key = order[unlike], key[unlike]
 
 
-def _join(
-    groups: Groups, signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp], alike: float
-) -> NDArray[np.bool_]:
+def _join(groups: Groups, signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Those pairs that are alike; which they are."""
-    found = likeness(signatures, one, other) >= alike
+    found = likeness(signatures, one, other) >= ALIKE
     for a, b in zip(one[found].tolist(), other[found].tolist(), strict=True):
         groups.join(a, b)
     return found

@@ -11,7 +11,6 @@ MOST_JSON = 2_000_000  # characters of a JSON-LD block
 MOST_FACT = 300  # characters
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 LANGUAGE = re.compile(r"[a-zA-Z]{2,3}(?=$|[-_])")
-SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def _text(root: Element, tag: str) -> str | None:
 def _first(*values: Any, url: bool = True) -> str | None:
     """The first that says something; `url`: may it be an address?"""
     for value in values:
-        if isinstance(value, str) and (tidy := SPACE.sub(" ", value).strip()) and (url or "://" not in tidy):
+        if isinstance(value, str) and (tidy := " ".join(value.split())) and (url or "://" not in tidy):
             return tidy[:MOST_FACT]
     return None
 

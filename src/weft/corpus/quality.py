@@ -16,7 +16,7 @@ BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–",
 ELLIPSES = ("...", "…", "……", "[…]", "[...]")
 SYMBOL = re.compile(r"#|\.\.\.|…")
 DIGIT = re.compile(r"\d")
-STOP_WORDS = {
+_STOP_WORDS = {
     "en": "the be to of and that have with",
     "de": "der die und in den von zu das mit sich",
     "fr": "de la le et les des en un une que",
@@ -29,6 +29,7 @@ STOP_WORDS = {
     "zh": "的 是 了 在 不 有 和 我 这 他",
     "ja": "の に は を た が で て と し",
 }
+STOP_WORDS = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,7 @@ def _has_few_letters(t: Measured, limits: Thresholds) -> bool:
 
 def _has_few_stop_words(t: Measured, limits: Thresholds) -> bool:
     known = STOP_WORDS.get(t.language or "")
-    if known is None or not limits.stop_words:
-        return False
-    stop_words = set(known.split())
-    found = {word for word in map(str.lower, t.words) if word in stop_words}
-    return len(found) < limits.stop_words
+    return known is not None and len(known.intersection(map(str.lower, t.words))) < limits.stop_words
 
 
 def _repeats_lines(t: Measured, limits: Thresholds) -> bool:

@@ -51,8 +51,7 @@ def find_files(sources: Sequence[Path]) -> list[Path]:
 
 def text_size(files: Sequence[Path]) -> int:
     """About how many bytes of text the files hold."""
-    packed = (1 if file.suffix.lower() in PLAIN else EXPANDS for file in files)
-    return sum(times * file.stat().st_size for times, file in zip(packed, files, strict=True))
+    return sum(file.stat().st_size * (1 if file.suffix.lower() in PLAIN else EXPANDS) for file in files)
 
 
 def is_readable(name: str) -> bool:
