@@ -118,7 +118,9 @@ class PretrainSection(Section):
     matrix_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="Muon's peak, for matrices")
     weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False)
     schedule: Literal["cosine", "linear", "wsd"] = "wsd"
-    decay: float = Field(0.5, gt=0, le=1, description="wsd: the share of the steps over which the rate falls to 0")
+    decay: float | None = Field(
+        None, gt=0, le=1, description="wsd: the share of the steps in which the rate falls to 0"
+    )
     warmup: float = Field(0.02, ge=0, allow_inf_nan=False, description="below 1 a share of the steps, else steps")
     clip: float = Field(1.0, ge=0, allow_inf_nan=False, description="longest gradient; 0: as it is")
     dropout: float | None = Field(None, ge=0, lt=1, description="while pre-training; none unless asked for")

@@ -19,6 +19,9 @@ def has_fast_bfloat16(device: str) -> bool:
     """Many CPUs compute bfloat16 by way of fp32, a hundred times slower; those with AMX, and GPUs, have it."""
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported(including_emulation=False)
+    can: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch do not tell
+    if can and not any(can.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16")):
+        return False  # without measuring, which other users of the machine can disturb
     return 1.5 * _least_seconds(256, torch.bfloat16) < _least_seconds(256, torch.float32)
 
 

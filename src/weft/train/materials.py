@@ -56,7 +56,7 @@ class Materials:
         return TrainSpec(
             steps,
             samples=max(1, plan.batch_tokens // plan.sequence_length),
-            schedule=Schedule(steps, plan.schedule, min(warmup, steps), plan.decay),
+            schedule=Schedule(steps, plan.schedule, min(warmup, steps), plan.decay or 1.0),  # none but wsd asks for it
             optimizer=OptimizerSpec(
                 plan.optimizer, plan.learning_rate, plan.weight_decay, matrix_rate=plan.matrix_rate or 0.0
             ),

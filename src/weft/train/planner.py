@@ -21,6 +21,8 @@ from weft.train.validation import tokens_read
 VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # over a run, and in each; at most
 VALIDATION_SHARE = 0.05  # of the time, at most
 RATES = {"adamw": (2e-3, None), "muon": (0.02, 0.03), "lstm": (0.01, None)}  # AdamW's and Muon's own, at width 128
+DECAY = 0.5  # of the steps
+MANY_STEPS, CALM_MATRIX_RATE, LONG_DECAY = 500, 0.02, 0.7  # from so many steps on, smaller steps get further
 FURTHER_RATE = 1e-4
 END_SECONDS = 1.0  # for writing the model down
 _BATCH_TOKENS = 4096
@@ -129,6 +131,7 @@ def _chosen(settings: PretrainSection, length: int, model: ModelSection, width: 
         # The best rate of AdamW falls with the width; Muon's update is of one size in all directions, so its does not.
         "learning_rate": float(f"{rate * (128 / width) ** 0.5:.2g}"),
         "matrix_rate": matrix_rate,
+        "decay": DECAY if settings.schedule == "wsd" else None,
         "precision": "bfloat16" if has_fast_bfloat16(device()) else "float32",
         "compile": False,
         "log_every": 1,
@@ -143,14 +146,16 @@ def _chosen(settings: PretrainSection, length: int, model: ModelSection, width: 
 def _scheduled(
     settings: PretrainSection, plan: PretrainPlan, steps: int, validations: int = VALIDATIONS
 ) -> PretrainPlan:
-    """The plan for so many steps, and how often to log, validate and save."""
+    """The plan for so many steps: rates, and how often to log, validate and save."""
     interval = max(1, math.ceil(steps / validations))
-    values = {
+    values: dict[str, Any] = {
         "log_every": max(1, min(10, steps // 100)),
         "validate_every": interval,
         "checkpoint_every": interval,
         "validation_tokens": int(min(VALIDATION_TOKENS, max(0.3 * interval * plan.batch_tokens, 8192))),
     }
+    if steps >= MANY_STEPS:
+        values |= {"matrix_rate": plan.matrix_rate and CALM_MATRIX_RATE, "decay": plan.decay and LONG_DECAY}
     chosen = {key: value for key, value in values.items() if getattr(settings, key) is None}
     # In steps, as the budget: should the number of steps be corrected, what has happened already must stay as it was.
     warmup = float(round(plan.warmup if plan.warmup >= 1 else plan.warmup * steps))
