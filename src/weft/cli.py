@@ -55,6 +55,47 @@ def info(
 
 
 @app.command()
+def corpus(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="A recipe (.yml) with key=value changes; or files, folders, patterns, http(s) addresses, .urls lists. "
+            "Or: report DIR.",
+            metavar="RECIPE|SOURCE...",
+        ),
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder to write.")] = None,
+    documents: Annotated[str | None, typer.Option(help="What a document of a .txt is: file, line or block.")] = None,
+    text: Annotated[str | None, typer.Option(help="The key or column that holds the text (text).")] = None,
+    languages: Annotated[str | None, typer.Option(help="Those to keep: en,zh.")] = None,
+    validation: Annotated[float | None, typer.Option(help="The share that is held out to validate on (0.05).")] = None,
+    mask: Annotated[bool, typer.Option("--mask", help="Mask e-mail addresses, phone and card numbers.")] = False,
+    no_filter: Annotated[bool, typer.Option("--no-filter", help="Drop nothing for its quality.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes (one for each core).")] = None,
+    against: Annotated[Path | None, typer.Option(help="With report: an earlier corpus to compare with.")] = None,
+    no_examples: Annotated[
+        bool, typer.Option("--no-examples", help="With report: leave texts out of the page, to pass it on.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build a clean corpus: read, extract, clean, filter, deduplicate, split; with a report to look at."""
+    from weft.corpus.command import build_from_recipe, build_from_sources, report_on
+
+    if sources[0] == "report" and output is None:
+        _print(report_on(sources[1:], against, examples=not no_examples), as_json)
+        return
+    options: dict[str, Any] = {"documents": documents, "text": text, "languages": languages, "validation": validation}
+    options |= {"mask": mask or None, "no_filter": no_filter or None}
+    options = {key: value for key, value in options.items() if value is not None}
+    if sources[0].endswith((".yml", ".yaml")):
+        results = build_from_recipe(Path(sources[0]), sources[1:], options, output, workers)
+    else:
+        results = build_from_sources(sources, options, output, workers)
+    _print(results, as_json)
+    _next(f"weft tokenizer {results['corpus']} -o tokenizer", f"{results['report']} shows it.", quiet=as_json)
+
+
+@app.command()
 def tokenizer(
     sources: Annotated[
         list[Path], typer.Argument(help="Files (text, .jsonl, .csv, .parquet, pages; also packed) or folders of them.")
@@ -70,7 +111,12 @@ def tokenizer(
     """Learn a vocabulary from text, and report how well it fits."""
     from weft.tokenizer.build import build_tokenizer
 
-    options = {"vocabulary": vocab_size, "family": family, "lowercase": not cased, "most_bytes": limit_bytes}
+    options: dict[str, Any] = {
+        "vocabulary": vocab_size,
+        "family": family,
+        "lowercase": not cased,
+        "most_bytes": limit_bytes,
+    }
     _print(build_tokenizer(sources, output, kind, **options), as_json)
 
 

@@ -36,7 +36,7 @@ def write_file(path: Path, data: bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).chmod(0o666 & ~_umask())
+            Path(name).chmod(0o666 & ~_UMASK)
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -52,6 +52,22 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
     somebody else's, and is refused. From an old folder of this kind everything is carried over but what the new one
     writes again and what matches a pattern in `ours`.
     """
+    path = check_place(path, mark=mark)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for stale in path.parent.glob(f".{path.name}.new-*"):  # of a save that was killed
+            if time.time() - stale.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(stale, ignore_errors=True)
+        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new-"))
+        try:
+            yield new
+            put_in_place(new, path, ours=ours)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def check_place(path: Path, *, mark: str) -> Path:
+    """Where a folder of the kind with this `mark` can be written, as an absolute path; or an error."""
     try:
         path = path.resolve()
     except (OSError, RuntimeError, ValueError) as error:
@@ -66,26 +82,40 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
         raise FolderError(f"{path} is read-only.")
     if path.is_dir() and any(path.iterdir()) and not (path / mark).exists():
         raise FolderError(f"{path} holds other things (it has no {mark}). Choose a new or empty folder.")
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.glob(f".{path.name}.new-*"):  # of a save that was killed
-            if time.time() - stale.stat().st_mtime > STALE_SECONDS:
-                shutil.rmtree(stale, ignore_errors=True)
-        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new-"))
-        try:
-            yield new
-            mode = 0o666 & ~_umask()
-            for file in new.rglob("*"):
-                if file.is_file():  # some libraries write files that only their owner can read
-                    file.chmod(mode)
-            if path.is_dir():
-                _carry_over(path, new, ours)
-            new.chmod(path.stat().st_mode if path.is_dir() else 0o777 & ~_umask())
-            _sync_tree(new)
-            _swap(new, path)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
-        _sync(path.parent)
+    return path
+
+
+def put_in_place(new: Path, path: Path, *, ours: tuple[str, ...]) -> None:
+    """A finished folder takes the place of `path` in one step; see `replace_folder`. The old one ends up at `new`."""
+    mode = 0o666 & ~_UMASK
+    for file in new.rglob("*"):
+        if file.is_file():  # some libraries write files that only their owner can read
+            file.chmod(mode)
+    if path.is_dir():
+        _carry_over(path, new, ours)
+    new.chmod(path.stat().st_mode if path.is_dir() else 0o777 & ~_UMASK)
+    _sync_tree(new)
+    _swap(new, path)
+    _sync(path.parent)
+
+
+@contextmanager
+def private_folder(place: Path) -> Iterator[Path]:
+    """A new folder in `place` that nobody else writes to; gone at the end, unless it was renamed."""
+    new = Path(tempfile.mkdtemp(dir=place, prefix=".new-"))
+    try:
+        yield new
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def rename_unless_there(new: Path, path: Path) -> None:
+    """Whoever is first wins; the others have made the same."""
+    try:
+        new.rename(path)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
 
 
 def manifest(folder: Path, **facts: Any) -> dict[str, Any]:
@@ -200,7 +230,10 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+_UMASK = _read_umask()  # once: to read it is to set it, for all threads

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.corpus.read import is_corpus
 from weft.errors import FolderError, InputError, RecipeError
 from weft.folders import MANIFEST, read_json
 
@@ -20,6 +21,10 @@ def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise FolderError(f"{path} is a file; give a model folder or a recipe (.yml).")
     if (path / MANIFEST).is_file() and read_json(path / MANIFEST).get("kind") == "run":
         return _describe_run(path)
+    if is_corpus(path):
+        from weft.corpus.build import summary
+
+        return summary(path)
     if (path / "tokenizer.json").is_file() and not (path / "config.json").is_file():
         return _describe_tokenizer(path)
     return _describe_model(path)

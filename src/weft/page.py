@@ -29,6 +29,16 @@ table { width: 100%; border-collapse: collapse; overflow: hidden }
 td { padding: .45rem .9rem; border-top: 1px solid var(--line); vertical-align: top; font-variant-numeric: tabular-nums }
 tr:first-child td { border-top: 0 }
 td:first-child { color: var(--soft); white-space: nowrap; width: 1% }
+th { padding: .45rem .9rem; text-align: left; font-weight: 500; font-size: .85rem; color: var(--soft) }
+.bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: .35rem .9rem; align-items: center }
+.bars span { color: var(--soft); font-variant-numeric: tabular-nums; font-size: .9rem }
+.bars i { display: block; height: .9rem; border-radius: .25rem; position: relative;
+  background: color-mix(in srgb, var(--a) 22%, transparent) }
+.bars i b { position: absolute; inset: 0 auto 0 0; background: var(--a); border-radius: inherit }
+details { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; margin: .4rem 0 }
+summary { padding: .5rem .9rem; cursor: pointer; font-variant-numeric: tabular-nums }
+details .sample { border-top: 1px solid var(--line); margin: 0; padding: .6rem .9rem; color: var(--soft) }
+.flag { color: var(--b); font-weight: 600 }
 .sample { white-space: pre-wrap; overflow-wrap: anywhere; font: 14px/1.5 ui-monospace, monospace }
 """
 
@@ -51,3 +61,29 @@ def tiles(values: dict[str, str]) -> str:
 def table(rows: list[tuple[str, str]], kind: str = "") -> str:
     cells = [f'<tr><td>{escape(key)}</td><td class="{kind}">{escape(value)}</td></tr>' for key, value in rows]
     return f"<table>{''.join(cells)}</table>"
+
+
+def grid(headings: list[str], rows: list[list[str]]) -> str:
+    """A table with headings."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    cells = ["".join(f"<td>{escape(value)}</td>" for value in row) for row in rows]
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def bars(rows: list[tuple[str, float, float, str]]) -> str:
+    """A row for each: its name, a part (dark), the whole (light), and what to write at the end."""
+    longest = max((whole for _, _, whole, _ in rows), default=0) or 1
+    shown = [
+        f"<span>{escape(name)}</span>"
+        f'<i style="width:{max(100 * whole / longest, 0.3):.2f}%">'
+        f'<b style="width:{100 * part / max(whole, 1e-9):.2f}%"></b></i>'
+        f"<span>{escape(note)}</span>"
+        for name, part, whole, note in rows
+    ]
+    return f'<figure class="bars">{"".join(shown)}</figure>'
+
+
+def unfold(title: str, samples: list[str]) -> str:
+    """Something to open and look into."""
+    inside = "".join(f'<p class="sample">{escape(sample)}</p>' for sample in samples)
+    return f"<details><summary>{escape(title)}</summary>{inside}</details>"

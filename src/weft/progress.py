@@ -1,12 +1,13 @@
 """Signs of life on standard error, so that standard output stays clean for results.
 
-`track` draws a bar on a terminal and writes a line now and then elsewhere (a log file, CI).
+`track` draws a bar on a terminal and writes a line now and then elsewhere (a log file, CI); so does `Gauge`, for work
+that is told in documents and bytes.
 """
 
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 5.0
@@ -48,3 +49,47 @@ def _lines(items: Iterable[Item], what: str, total: int | None, unit: str) -> It
             share = f" of {total:,}" if total else ""
             say(f"{what}: {count:,}{share} {unit}, {count / (now - began):,.0f} {unit}/s")
     say(f"{what}: {count:,} {unit} in {time.monotonic() - began:.1f} s")
+
+
+class Gauge:
+    """How many documents and megabytes are done, of about how many bytes, and how fast."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total = what, total
+        self.documents = self.bytes = 0
+        self.began = self.last = time.monotonic()
+        self.bar: Any = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
+            self.bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+            self.bar.start()
+            self.task = self.bar.add_task(self.what, total=self.total, rate="")
+        return self
+
+    def add(self, documents: int, size: int) -> None:
+        self.documents += documents
+        self.bytes += size
+        now = time.monotonic()
+        if self.bar is not None:
+            self.bar.update(self.task, completed=min(self.bytes, self.total), rate=self._rate())
+        elif now - self.last >= SECONDS_BETWEEN_LINES:
+            self.last = now
+            say(f"{self.what}: {self._rate()}, {min(self.bytes / max(self.total, 1), 1):.0%}")
+
+    def _rate(self) -> str:
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        megabytes = self.bytes / 1e6
+        return (
+            f"{self.documents:,} documents, {megabytes:,.{1 if megabytes < 10 else 0}f} MB "
+            f"({self.documents / seconds:,.0f} documents/s, {megabytes / seconds:,.1f} MB/s)"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+        say(f"{self.what}: {self._rate()}.")

@@ -24,12 +24,25 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class SourceSection(Section):
+Unit = Literal["file", "line", "block"]
+
+
+class ReadSection(Section):
+    """Some files, and how they are read."""
+
+    text: str = Field("text", min_length=1, description="the key of .jsonl, the column of a table, that holds the text")
+    encoding: str = Field("utf-8", min_length=1, description="of text, JSON lines and tables; pages say theirs")
+    documents: Unit | None = Field(None, description="as corpus.documents, for these files")
+
+
+class SourceSection(ReadSection):
     path: str = Field(
         min_length=1,
-        description="a file (text, .jsonl, .csv, .parquet, pages, crawls; also packed), a folder, a pattern",
+        description="a file (text, .jsonl, .csv, .parquet, pages, crawls; also packed), a folder, a pattern; with "
+        "build also an http(s) address, or a .urls file with one in each line",
     )
     weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="its share of what training sees")
+    name: str | None = Field(None, pattern=r"^\w[\w.-]{0,63}$", description="in the report; by its path if left out")
 
 
 class SplitsSection(Section):
@@ -39,18 +52,101 @@ class SplitsSection(Section):
     test: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
+class CleanSection(Section):
+    repair: bool = Field(True, description="mend text that was decoded wrongly (cafÃ©)")
+    form: Literal["NFC", "NFKC"] | None = Field("NFC", description="Unicode's normal form; null: as it is")
+    mask: bool = Field(False, description="put <email>, <phone>, <card> for people's addresses and numbers")
+
+
+class FilterSection(Section):
+    """Documents beyond these are dropped. What is left out is as usual for the language; null switches a rule off."""
+
+    least_words: int | None = Field(None, ge=0, description="characters, where words are not written apart")
+    most_words: int | None = Field(None, ge=1)
+    word_length: list[float] | None = Field(None, min_length=2, max_length=2, description="on average, from … to …")
+    symbols: float | None = Field(None, ge=0, description="hashes and ellipses, to words")
+    digits: float | None = Field(None, ge=0, le=1, description="of all characters")
+    bullets: float | None = Field(None, ge=0, le=1, description="of lines, that begin with one")
+    ellipses: float | None = Field(None, ge=0, le=1, description="of lines, that end in one")
+    letters: float | None = Field(None, ge=0, le=1, description="of words, that hold one; at the least")
+    stop_words: int | None = Field(None, ge=0, description="different ones, at the least")
+    repeated_lines: float | None = Field(None, ge=0, le=1)
+    repeated_line_text: float | None = Field(None, ge=0, le=1, description="of all characters")
+    repeated_paragraphs: float | None = Field(None, ge=0, le=1)
+    repeated_paragraph_text: float | None = Field(None, ge=0, le=1, description="of all characters")
+    common_rows: list[list[float]] | None = Field(
+        None, description="[words, share] each: the commonest row of so many words, of all characters"
+    )
+    repeated_rows: list[list[float]] | None = Field(
+        None, description="[words, share] each: rows of so many words that came before, of all characters"
+    )
+
+    @model_validator(mode="after")
+    def _pairs(self) -> Self:
+        for rows in (self.common_rows or (), self.repeated_rows or ()):
+            if any(len(pair) != 2 or not 1 <= pair[0] <= 1000 or pair[0] % 1 for pair in rows):
+                raise ValueError("rows are pairs of words and a share, such as [[2, 0.2], [3, 0.18]]")
+        return self
+
+
+class DeduplicateSection(Section):
+    exact: bool = Field(True, description="the same words in the same order")
+    near: bool = Field(True, description="nearly so, by MinHash")
+    keep: Literal["best", "all"] = Field(
+        "best", description="of copies: the longest; or all, and no two of them on different sides of the split"
+    )
+
+
+class TestSetSection(ReadSection):
+    path: str = Field(min_length=1, description="a file, a folder, a pattern")
+
+
+class DecontaminateSection(Section):
+    """What shares long rows of words with these texts would make a test on them worthless."""
+
+    against: list[TestSetSection] = Field(min_length=1)
+    words: int = Field(13, ge=4, le=100, description="in a row; twice as many characters where there are no spaces")
+    action: Literal["drop", "flag"] = Field("drop", description="flag: keep them, with contaminated true")
+
+
+class FetchSection(Section):
+    """How pages are asked for. robots.txt is obeyed."""
+
+    delay: float = Field(1.0, ge=0, le=600, allow_inf_nan=False, description="seconds between two pages of a server")
+    timeout: float = Field(20.0, gt=0, le=600, allow_inf_nan=False, description="seconds a page may take")
+    most_bytes: int = Field(10_000_000, ge=1, description="of a page")
+    agent: str = Field("weft", pattern=r"^[A-Za-z][\w./() +;:@-]{0,199}$", description="what weft calls itself")
+
+
+class BuildSection(Section):
+    """How the text is prepared before anything is learnt from it."""
+
+    languages: list[str] | None = Field(None, min_length=1, description="those to keep, as en, zh; all if left out")
+    clean: CleanSection = CleanSection()
+    filter: FilterSection | None = Field(FilterSection(), description="null: drop nothing for its quality")
+    deduplicate: DeduplicateSection = DeduplicateSection()
+    decontaminate: DecontaminateSection | None = None
+    fetch: FetchSection = FetchSection()
+    seed: int = Field(0, ge=0, lt=2**31, description="of the split")
+
+
 class CorpusSection(Section):
     """Either `sources`, which are split here, or `path`, a folder with train, validation and test in it."""
 
     sources: list[SourceSection] | None = Field(None, min_length=1)
     path: str | None = Field(None, min_length=1, description="a built corpus: train.*, validation.*, test.*")
     splits: SplitsSection = SplitsSection()
-    documents: Literal["file", "line", "block"] | None = Field(
+    documents: Unit | None = Field(
         None, description="what a document of a .txt file is: the file, a line, or a block between blank lines"
+    )
+    build: BuildSection | None = Field(
+        None, description="clean, filter and deduplicate the text first; {}: with everything as usual"
     )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
+        if self.path is not None and self.build is not None:
+            raise ValueError("build goes with sources; a corpus that is loaded by its path is built already")
         return _exactly_one(self, "sources", "path")
 
 
@@ -160,6 +256,13 @@ class Recipe(Section):
     model: ModelSection | None = None
     pretrain: PretrainSection | None = None
 
+    def asked(self) -> dict[str, Any]:
+        """What was said, as plain values. In a build a null is said on purpose: it switches something off."""
+        tree = self.model_dump(exclude_none=True)
+        if self.corpus is not None and self.corpus.build is not None:
+            tree["corpus"]["build"] = self.corpus.build.model_dump(exclude_unset=True)
+        return tree
+
 
 def _exactly_one(section: SectionKind, first: str, second: str) -> SectionKind:
     given = [name for name in (first, second) if getattr(section, name) is not None]
@@ -181,12 +284,17 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{path}: a recipe is a mapping of sections, such as model:.")
     for override in overrides:
         _set(tree, override)
+    return check_section(Recipe, tree, str(path))
+
+
+def check_section(kind: type[SectionKind], tree: dict[str, Any], where: str) -> SectionKind:
+    """A section of these values, or what is wrong with them."""
     try:
-        return Recipe.model_validate(tree)
+        return kind.model_validate(tree)
     except ValidationError as error:
         # A slip in a name is the cause, what it leaves missing only the effect.
         first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
-        raise RecipeError(f"{path}: {_sentence(first)}") from None
+        raise RecipeError(f"{where}: {_sentence(first, kind)}") from None
 
 
 def schema() -> dict[str, Any]:
@@ -216,25 +324,24 @@ def _set(tree: dict[str, Any], override: str) -> None:
     tree[last] = parsed
 
 
-def _sentence(error: Any) -> str:
+def _sentence(error: Any, kind: type[BaseModel]) -> str:
     path = ".".join(str(part) for part in error["loc"])
     *above, last = error["loc"]
     match error["type"]:
         case "extra_forbidden":
-            return f"{path} is not a setting{suggest(str(last), _names(above))}."
+            return f"{path} is not a setting{suggest(str(last), _names(kind, above))}."
         case "missing":
             return f"{path} is missing{suggest(str(last), error['input'])}."
         case "value_error":
             said = str(error["ctx"]["error"])
-            unknown = [key for key in error["input"] if key not in _names([*above, last])]
+            unknown = [key for key in error["input"] if key not in _names(kind, [*above, last])]
             hint = suggest(said.split()[1], unknown) if said.startswith("give ") else ""
             return f"{path}: {said}{hint}."
     return f"{path} cannot be {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}."
 
 
-def _names(path: list[Any]) -> list[str]:
+def _names(section: Any, path: list[Any]) -> list[str]:
     """The settings of the section at this path."""
-    section: Any = Recipe
     for part in path:
         if isinstance(part, int):  # a place in a list of sections
             continue

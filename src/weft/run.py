@@ -13,13 +13,17 @@ from weft.recipe import Recipe
 
 def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
     if recipe.pretrain is None:
-        raise RecipeError("The recipe has no stage to run. Give it a pretrain section.")
+        if recipe.corpus is None or recipe.corpus.build is None:
+            raise RecipeError("The recipe has no stage to run. Give it a pretrain section, or corpus.build.")
+        from weft.corpus.build import build_corpus
+
+        return build_corpus(recipe.corpus, base, folder / "corpus", name=recipe.name)
     from weft.train.pretrain import check, pretrain
     from weft.train.run_folder import MODEL, fingerprint, read_run
 
     check(recipe, base)  # before an old run is moved out of the way for one that cannot be
     known = read_run(folder)
-    asked = recipe.model_dump(exclude_none=True)
+    asked = recipe.asked()
     if known and (known.get("asked") != asked or known.get("inputs") != fingerprint(recipe, base)):
         aside = next(
             new for n in range(1, 10**6) if not (new := folder.with_name(f"{folder.name}.before-{n}")).exists()

@@ -26,7 +26,7 @@ def test_figures_come_in_the_order_of_the_pieces_from_several_processes():
 
 def test_a_users_mistake_is_raised_as_it_was_there():
     with pytest.raises(InputError, match="13 cannot be doubled"):
-        list(work_on([{"number": 13}], double, workers=2))
+        list(work_on([{"number": 1}, {"number": 13}], double, workers=2))
 
 
 def test_no_pieces_no_work():

@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-import weft.corpus.read as read
 from weft.corpus.formats import Reading
 from weft.corpus.read import read_documents
 from weft.errors import InputError
@@ -10,9 +9,9 @@ from weft.errors import InputError
 TEXT = "One line.\nAnother.\n\n\nA second block.\r\n\r\nThird,\nin two lines.\n"
 
 
-def texts(folder, unit, text=TEXT):
+def texts(folder, unit, text=TEXT, **options):
     (folder / "a.txt").write_bytes(text.encode())
-    return [document.text for document in read_documents([folder / "a.txt"], unit)]
+    return [document.text for document in read_documents([folder / "a.txt"], Reading(unit, **options))]
 
 
 def test_a_file_is_a_document_or_its_lines_or_its_blocks(tmp_path):
@@ -23,11 +22,10 @@ def test_a_file_is_a_document_or_its_lines_or_its_blocks(tmp_path):
 
 def test_json_lines_stay_one_document_each(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in ("a\n\nb", "", "c")) + "\n\n")
-    assert [d.text for d in read_documents([tmp_path / "a.jsonl"], "block")] == ["a\n\nb", "c"]
+    assert [d.text for d in read_documents([tmp_path / "a.jsonl"], Reading("block"))] == ["a\n\nb", "c"]
 
 
 @pytest.mark.parametrize("unit", ["line", "block"])
-def test_a_line_without_end_is_refused(tmp_path, unit, monkeypatch):
-    monkeypatch.setattr(read, "Reading", lambda unit: Reading(unit, most_bytes=1000))
+def test_a_line_without_end_is_refused(tmp_path, unit):
     with pytest.raises(InputError, match="line 2 has no end in 1,000 bytes"):
-        texts(tmp_path, unit, "short\n" + "x" * 1001)
+        texts(tmp_path, unit, "short\n" + "x" * 1001, most_bytes=1000)

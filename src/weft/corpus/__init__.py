@@ -1,5 +1,9 @@
 """Text on its way in. No torch in here.
 
-read    documents out of text files, JSON lines and folders of them
-split   which of their text is held out for validation and test
+read      documents out of files: formats, archives, charset, article (of a page), fetch (from the web)
+judge     clean, language, quality, contamination
+copies    near_duplicates
+build     a corpus: plan the pieces, sift each, choose among copies, write each; engine hands them out; report, drift
+split     what is held out for validation and test
+command   `weft corpus`
 """

@@ -17,8 +17,10 @@ INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     r"\ufff9-\ufffc\U000e0001]"
 )
-SPACES = re.compile(r"[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
-EDGES = re.compile(r" ?\n ?")
+# A single space between words, which nearly all are, is no match: to replace each by itself takes most of the time.
+_OTHER_SPACES = r"\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+SPACES = re.compile(f"[{_OTHER_SPACES}][ {_OTHER_SPACES}]*| [ {_OTHER_SPACES}]+")
+EDGES = re.compile(r" \n ?|\n ")
 GAPS = re.compile(r"\n{3,}")
 # What UTF-8 looks like when it was read as Latin-1 or Windows-1252: the first sieve before ftfy's own.
 MOJIBAKE = re.compile(r"[ÂÃÅÐÑâãïð][\x80-\xbf\u0152-\u2122]|&(?:#\d+|#x[\da-f]+|[a-z]{2,6});", re.IGNORECASE)

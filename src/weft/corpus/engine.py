@@ -22,7 +22,8 @@ def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: 
     """What `work`, a function at the top of a module, makes of each piece, in the order of the pieces. What a user can
     put right (`InputError`) is raised here as it was there.
     """
-    if not pieces:
+    if len(pieces) <= 1 or workers == 1:  # to start another process takes longer
+        yield from map(work, pieces)
         return
     os.environ.setdefault("DAFT_PROGRESS_BAR", "0")  # there is one bar, ours
     os.environ.setdefault("DO_NOT_TRACK", "1")

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from weft.errors import InputError, needs, suggest
+from weft.recipe import Unit
 
 TEXT, LINES, TABLES = (".txt", ".md", ".text"), (".jsonl", ".ndjson"), (".csv", ".tsv")
 PAGES, CRAWLS, COLUMNS = (".html", ".htm", ".xhtml"), (".warc",), (".parquet",)
@@ -24,7 +25,6 @@ SPACES = [chr(number) for number in range(0x3001) if chr(number).isspace()]
 BLANK = re.compile(b"(?:" + b"|".join(re.escape(space.encode()) for space in [*SPACES, "\ufeff"]) + b")*")
 ROWS = 64  # of Parquet, at a time
 PIECE = 2**20
-Unit = Literal["file", "line", "block"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Reading:
     encoding: str = "utf-8"  # of text, JSON lines and tables; pages say theirs
     most_bytes: int = 2**28  # of a line, a row, a page
     most_file: int = 2**33  # of a text file that is one document
+    first_line: int = 0  # where reading begins, if not at the beginning of the file
 
     def __post_init__(self) -> None:
         try:
@@ -57,7 +58,7 @@ class Reading:
 @dataclass(frozen=True)
 class Found:
     text: str
-    number: int  # of the document in its file, from 0
+    number: int  # of the document in its file, from 0: of its line, its row, its page
     address: str | None = None  # where a page was found
     facts: Any = None  # what a page says about itself
 
@@ -109,20 +110,19 @@ def _read(stream: IO[bytes], most: int) -> bytes | None:
 
 
 def _each_line(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    for number, line in _lines(stream, reading.most_bytes):
+    for number, line in _lines(stream, reading):
         yield _too_long(reading, number) if line is None else _decoded(line.rstrip(b"\r\n"), reading, number, number)
 
 
 def _blocks(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
+    """A block's number is that of its first line, which is known wherever reading began."""
     block: list[bytes] = []  # decoded as one, which is several times faster than line by line
-    size = count = 0
+    size = begins = 0
     too_long = False
-    number = -1
-    for number, line in _lines(stream, reading.most_bytes):
+    for number, line in _lines(stream, reading):
         if line is not None and BLANK.fullmatch(line):
             if block:
-                yield _decoded(b"".join(block).rstrip(b"\r\n"), reading, count, number - len(block))
-                count += 1
+                yield _decoded(b"".join(block).rstrip(b"\r\n"), reading, begins, begins)
             block, size, too_long = [], 0, False
         elif not too_long:
             size += reading.most_bytes + 1 if line is None else len(line)
@@ -130,14 +130,15 @@ def _blocks(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
                 yield _too_long(reading, number)
                 block = []
             elif line is not None:
+                begins = begins if block else number
                 block.append(line)
     if block:
-        yield _decoded(b"".join(block).rstrip(b"\r\n"), reading, count, number + 1 - len(block))
+        yield _decoded(b"".join(block).rstrip(b"\r\n"), reading, begins, begins)
 
 
-def _lines(stream: IO[bytes], most: int) -> Iterator[tuple[int, bytes | None]]:
+def _lines(stream: IO[bytes], reading: Reading) -> Iterator[tuple[int, bytes | None]]:
     """None for a line that is too long; the rest of it is passed over without being kept."""
-    number = 0
+    number, most = reading.first_line, reading.most_bytes
     while line := stream.readline(most + 1):
         if len(line) <= most:
             yield number, line
@@ -149,7 +150,7 @@ def _lines(stream: IO[bytes], most: int) -> Iterator[tuple[int, bytes | None]]:
 
 
 def _json_lines(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    for number, line in _lines(stream, reading.most_bytes):
+    for number, line in _lines(stream, reading):
         if line is None:
             yield _too_long(reading, number)
             continue
@@ -172,7 +173,7 @@ def _table(stream: IO[bytes], reading: Reading, comma: str) -> Iterator[Found | 
     too_long: list[Skipped] = []
 
     def lines() -> Iterator[str]:
-        for number, line in _lines(stream, reading.most_bytes):
+        for number, line in _lines(stream, reading):
             if line is None:
                 too_long.append(_too_long(reading, number))
             else:
@@ -180,7 +181,10 @@ def _table(stream: IO[bytes], reading: Reading, comma: str) -> Iterator[Found | 
 
     csv.field_size_limit(reading.most_bytes)
     rows = csv.reader(lines(), delimiter=comma)
-    column = _column(next(rows, []), reading.text)
+    try:
+        column = _column(next(rows, []), reading.text)
+    except csv.Error as error:
+        raise InputError(f"this is not a table ({error}).") from None
     number = 0
     while True:
         place = f", row {number + 2}"
@@ -308,7 +312,7 @@ def _decoded(data: bytes, reading: Reading, number: int, line: int) -> Found | S
     if b"\x00" in data[:100_000]:
         return Skipped("is a binary file, not text", f", line {line + 1}" if line else "")
     try:
-        return Found(data.decode(reading.codec), number)
+        return _checked(data.decode(reading.codec), number, f", line {line + 1}")
     except UnicodeDecodeError as error:
         above = data[: error.start].split(b"\n")
         place = f" at line {line + len(above)}, byte {len(above[-1])}"

@@ -11,7 +11,7 @@ Documents are numbered; groups are those of the numbers, whatever the order in w
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,26 +24,36 @@ SHINGLE = 5  # words
 ALIKE = 0.7
 BLOCK = 4096  # shingles at a time: 120 orders of them fit into the cache
 MOST_ROUNDS = 8  # others that a document is compared with in a band: pages of one template can be very many
-PAIRS = 100_000  # compared at a time
+PAIRS = 20_000  # compared at a time: 20 MB of signatures
 EMPTY = np.uint32(2**32 - 1)
 
 Numbers = NDArray[np.uint64]
 Signatures = NDArray[np.uint32]  # (documents, ORDERS)
 
 
-def shingles(text: str) -> Numbers:
-    """A number for each shingle, the same in every process; case and punctuation make no difference."""
-    words = words_of(text.lower())
-    codes = np.fromiter((zlib.crc32(word.encode()) for word in words), np.uint64, len(words))
-    count = max(len(codes) - SHINGLE + 1, min(len(codes), 1))  # a short text is one shingle
+def plain_words(text: str) -> bytes:
+    """The words with a space between them; case and punctuation make no difference."""
+    return " ".join(words_of(text.lower())).encode()
+
+
+def shingles(words: bytes) -> Numbers:
+    """A number for each shingle of `plain_words`. A short text is one shingle."""
+    return rows_of(words, min(SHINGLE, words.count(b" ") + 1))
+
+
+def rows_of(words: bytes, length: int) -> Numbers:
+    """A number for each row of so many words, the same in every process."""
+    each = words.split(b" ") if words else []
+    codes = np.fromiter(map(zlib.crc32, each), np.uint64, len(each))
+    count = max(len(codes) - length + 1, 0)
     mixed = np.zeros(count, np.uint64)
-    for place in range(min(SHINGLE, len(codes))):
-        mixed = _scramble(mixed + codes[place : place + count])
+    for place in range(length if count else 0):
+        mixed = scramble(mixed + codes[place : place + count])
     return mixed
 
 
-def sign(texts: Sequence[str]) -> Signatures:
-    """A signature for each text; texts without a word get none that would agree with another's."""
+def sign(texts: Sequence[bytes]) -> Signatures:
+    """A signature for each text's `plain_words`; those without a word get none that would agree with another's."""
     signatures = np.full((len(texts), ORDERS), EMPTY)
     for signature, text in zip(signatures, texts, strict=True):
         found = shingles(text)
@@ -57,14 +67,14 @@ def _multiplied(numbers: Numbers) -> NDArray[np.uint32]:
     return (FACTORS[:, None] * numbers[None, :] >> np.uint64(32)).astype(np.uint32)
 
 
-def _scramble(x: Numbers) -> Numbers:
+def scramble(x: Numbers) -> Numbers:
     """SplitMix64's last steps: every bit of the number changes every bit of the result."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-FACTORS: Numbers = _scramble(np.arange(1, ORDERS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+FACTORS: Numbers = scramble(np.arange(1, ORDERS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
 
 
 def band_keys(signatures: Signatures) -> Numbers:
@@ -72,14 +82,21 @@ def band_keys(signatures: Signatures) -> Numbers:
     rows = signatures.reshape(len(signatures), BANDS, ROWS).astype(np.uint64)
     key = np.zeros(rows.shape[:2], np.uint64)
     for row in range(ROWS):
-        key = _scramble(key + rows[:, :, row])
+        key = scramble(key + rows[:, :, row])
     return key
+
+
+# What a text without a word has.
+EMPTY_KEYS: Numbers = band_keys(np.full((1, ORDERS), EMPTY))[0]
 
 
 def likeness(signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.float64]:
     """The estimate of J for pairs of documents."""
-    parts = [slice(start, start + PAIRS) for start in range(0, len(one), PAIRS)]
-    return np.concatenate([(signatures[one[p]] == signatures[other[p]]).mean(axis=1) for p in parts] or [np.zeros(0)])
+    found = np.zeros(len(one))
+    for start in range(0, len(one), PAIRS):
+        part = slice(start, start + PAIRS)
+        found[part] = (signatures[one[part]] == signatures[other[part]]).mean(axis=1)
+    return found
 
 
 class Groups:
@@ -101,19 +118,19 @@ class Groups:
 
     def roots(self) -> NDArray[np.int64]:
         """The group of each document, named by its lowest number."""
-        parent = self.parent
-        while not np.array_equal(parent, parent[parent]):
-            parent = parent[parent]
-        return parent
+        while not np.array_equal(self.parent, above := self.parent[self.parent]):
+            self.parent = above
+        return self.parent
 
 
-def group(signatures: Signatures) -> Groups:
-    groups = Groups(len(signatures))
-    written = np.flatnonzero((signatures != EMPTY).any(axis=1))
-    for key in band_keys(signatures).T:
-        order = written[np.argsort(key[written], kind="stable")]
+def group(signatures: Signatures, bands: Iterable[Numbers], groups: Groups) -> None:
+    """Join those that are alike. `bands` are the columns of `band_keys`, one after another: they, and the signatures,
+    may be too many for the memory.
+    """
+    for key, empty in zip(bands, EMPTY_KEYS, strict=True):
+        order = np.argsort(key, kind="stable")
+        order = order[key[order] != empty]
         _join_neighbours(groups, signatures, order, key[order])
-    return groups
 
 
 def _join_neighbours(groups: Groups, signatures: Signatures, order: NDArray[np.intp], key: Numbers) -> None:
@@ -133,8 +150,12 @@ def _join_neighbours(groups: Groups, signatures: Signatures, order: NDArray[np.i
 
 
 def _join(groups: Groups, signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Those pairs that are alike; which they are."""
-    found = likeness(signatures, one, other) >= ALIKE
-    for a, b in zip(one[found].tolist(), other[found].tolist(), strict=True):
+    """Those pairs that are alike; which they are. Those that an earlier band has joined need not be compared again."""
+    roots = groups.roots()
+    found = roots[one] == roots[other]
+    unknown = np.flatnonzero(~found)
+    alike = unknown[likeness(signatures, one[unknown], other[unknown]) >= ALIKE]
+    found[alike] = True
+    for a, b in zip(one[alike].tolist(), other[alike].tolist(), strict=True):
         groups.join(a, b)
     return found

@@ -5,17 +5,22 @@ between spaces; where a language has none, a character stands for a word, and th
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.corpus.near_duplicates import Numbers, scramble
 from weft.corpus.words import UNSPACED, words_of
 
 BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·")
 ELLIPSES = ("...", "…", "……", "[…]", "[...]")
-SYMBOL = re.compile(r"#|\.\.\.|…")
+SYMBOLS = ("#", "...", "…")
 DIGIT = re.compile(r"\d")
+DIGITS = "0123456789"
+WITHOUT_LETTER = re.compile(r"(?<!\S)(?:[^\w\s]|[\d_])+(?!\S)")  # a word
 _STOP_WORDS = {
     "en": "the be to of and that have with",
     "de": "der die und in den von zu das mit sich",
@@ -37,7 +42,7 @@ class Thresholds:
     """A share of None switches the rule off."""
 
     least_words: int = 50
-    most_words: int = 100_000
+    most_words: int = 10_000_000  # MassiveText's 100,000 would drop most books
     word_length: tuple[float, float] | None = (3.0, 10.0)  # on average
     symbols: float | None = 0.1  # hashes and ellipses, to words
     digits: float | None = 0.3  # of all characters
@@ -59,7 +64,7 @@ class Thresholds:
             # Characters for words: twice as many of them, of one letter each; short rows of them repeat in any text.
             return cls(
                 least_words=100,
-                most_words=200_000,
+                most_words=20_000_000,
                 word_length=None,
                 letters=0.6,
                 common_rows=((4, 0.20), (6, 0.18), (8, 0.16)),
@@ -78,6 +83,21 @@ class Measured:
     @cached_property
     def words(self) -> list[str]:
         return words_of(self.text) if self.language in UNSPACED else self.text.split()
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """How many characters of words stand before the first, the second … and after the last."""
+        return np.concatenate([[0], np.cumsum(np.fromiter(map(len, self.words), np.int64, len(self.words)))])
+
+    def rows(self, lengths: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
+        """Rising lengths, each with a number for every row of so many words: equal rows have equal numbers."""
+        codes = np.fromiter(map(hash, self.words), np.int64, len(self.words)).view(np.uint64)
+        mixed, length = scramble(codes), 1
+        for wanted in sorted(lengths):
+            while length < min(wanted, len(codes)):
+                mixed = scramble(mixed[:-1] + codes[length:])
+                length += 1
+            yield wanted, mixed if wanted <= len(codes) else codes[:0]
 
     @cached_property
     def lines(self) -> list[str]:
@@ -107,11 +127,12 @@ def _has_odd_words(t: Measured, limits: Thresholds) -> bool:
 
 
 def _has_symbols(t: Measured, limits: Thresholds) -> bool:
-    return _exceeds(len(SYMBOL.findall(t.text)) / max(len(t.words), 1), limits.symbols)
+    return _exceeds(sum(map(t.text.count, SYMBOLS)) / max(len(t.words), 1), limits.symbols)
 
 
 def _has_digits(t: Measured, limits: Thresholds) -> bool:
-    return _exceeds(len(DIGIT.findall(t.text)) / max(len(t.text), 1), limits.digits)
+    count = sum(map(t.text.count, DIGITS)) if t.text.isascii() else len(DIGIT.findall(t.text))
+    return _exceeds(count / max(len(t.text), 1), limits.digits)
 
 
 def _is_a_list(t: Measured, limits: Thresholds) -> bool:
@@ -125,7 +146,9 @@ def _is_cut_off(t: Measured, limits: Thresholds) -> bool:
 def _has_few_letters(t: Measured, limits: Thresholds) -> bool:
     if limits.letters is None:
         return False
-    return _share(t.words, lambda word: any(map(str.isalpha, word))) < limits.letters
+    if t.language in UNSPACED:
+        return _share(t.words, lambda word: any(map(str.isalpha, word))) < limits.letters
+    return 1 - len(WITHOUT_LETTER.findall(t.text)) / max(len(t.words), 1) < limits.letters
 
 
 def _has_few_stop_words(t: Measured, limits: Thresholds) -> bool:
@@ -150,38 +173,56 @@ def _repeats(parts: list[str], text: str, most: float | None, most_text: float |
 
 
 def _has_common_rows(t: Measured, limits: Thresholds) -> bool:
-    for length, most in limits.common_rows:
-        if len(t.words) >= length:
-            row, count = Counter(_rows(t.words, length)).most_common(1)[0]
+    most = dict(limits.common_rows)
+    for length, rows in t.rows(list(most)):
+        _, first, counts = np.unique(rows, return_index=True, return_counts=True)
+        if len(rows) and (count := int(counts.max())) > 1:
+            place = int(first[counts == count].min())
             spaces = 0 if t.language in UNSPACED else length - 1
-            if count > 1 and _exceeds(count * (sum(map(len, row)) + spaces) / len(t.text), most):
+            if _exceeds(count * (int(t.ends[place + length] - t.ends[place]) + spaces) / len(t.text), most[length]):
                 return True
     return False
 
 
 def _repeats_rows(t: Measured, limits: Thresholds) -> bool:
-    return any(repeated_text(t.words, n) > most * len(t.text) for n, most in limits.repeated_rows)
+    most = dict(limits.repeated_rows)
+    for length, rows in t.rows(list(most)):
+        again = _not_alone(rows)
+        if len(again) == 0:  # and so neither is any longer row
+            return False
+        if _repeated_text(rows, again, length, t.ends) > most[length] * len(t.text):
+            return True
+    return False
 
 
 def repeated_text(words: Sequence[str], length: int) -> int:
     """Characters in rows of so many words that came before; rows that are counted do not overlap."""
-    rows = list(_rows(words, length))
-    if len(set(rows)) == len(rows):  # nearly always, and the loop is slow
-        return 0
-    seen: set[tuple[str, ...]] = set()
-    repeated = place = 0
-    while place < len(rows):
-        if rows[place] in seen:
-            repeated += sum(map(len, rows[place]))
-            place += length
+    measured = Measured(" ".join(words))
+    ((_, rows),) = measured.rows([length])
+    return _repeated_text(rows, _not_alone(rows), length, measured.ends)
+
+
+def _not_alone(rows: Numbers) -> NDArray[np.intp]:
+    """The places of rows that there are several of: few, in most texts."""
+    order = np.argsort(rows, kind="stable")
+    same = rows[order[1:]] == rows[order[:-1]]
+    return (
+        np.sort(order[np.concatenate([same, [False]]) | np.concatenate([[False], same])]) if same.any() else order[:0]
+    )
+
+
+def _repeated_text(rows: Numbers, again: NDArray[np.intp], length: int, ends: NDArray[np.int64]) -> int:
+    seen: set[int] = set()
+    repeated = free = 0
+    for place, row in zip(again.tolist(), rows[again].tolist(), strict=True):
+        if place < free:  # in one that was counted
+            continue
+        if row in seen:
+            repeated += int(ends[place + length] - ends[place])
+            free = place + length
         else:
-            seen.add(rows[place])
-            place += 1
+            seen.add(row)
     return repeated
-
-
-def _rows(words: Sequence[str], length: int) -> "zip[tuple[str, ...]]":
-    return zip(*(words[start:] for start in range(length)), strict=False)
 
 
 def _share(parts: Sequence[str], test: Callable[[str], bool]) -> float:

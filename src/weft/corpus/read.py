@@ -8,17 +8,21 @@ What cannot be read is handed on as `Skipped` with its reason (`scan`), or is an
 not to be trained on a part of the text without anybody knowing.
 """
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any, cast
 
 from weft.corpus.archives import ARCHIVES, Member, Refused, inner_name, is_archive, open_members
-from weft.corpus.formats import FORMATS, LINES, TABLES, TEXT, Reading, Skipped, Unit, read_stream
+from weft.corpus.formats import FORMATS, LINES, TABLES, TEXT, Reading, Skipped, read_stream
 from weft.errors import InputError
+from weft.folders import MANIFEST, read_json
 
 PLAIN, EXPANDS = (*TEXT, *LINES, *TABLES), 4  # text as it is; others, when they are unpacked, to about so many times
+BUFFER = 2**20
+Readings = Mapping[Path, Reading]
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,9 @@ def find_files(sources: Sequence[Path]) -> list[Path]:
     """The files that these paths stand for, in a fixed order."""
     files: list[Path] = []
     for source in sources:
-        if source.is_dir():
+        if is_corpus(source):  # what is held out, or was dropped, is not to be learnt from
+            files += find_files([source / "train"])
+        elif source.is_dir():
             inside = sorted(file for file in source.rglob("*") if is_readable(file.name) and file.is_file())
             if not inside:
                 raise InputError(f"{source} holds no text files ({', '.join((*FORMATS, *ARCHIVES))}).")
@@ -49,6 +55,11 @@ def find_files(sources: Sequence[Path]) -> list[Path]:
     return files
 
 
+def is_corpus(folder: Path) -> bool:
+    """Whether this is what `weft corpus` writes."""
+    return (folder / MANIFEST).is_file() and read_json(folder / MANIFEST).get("kind") == "corpus"
+
+
 def text_size(files: Sequence[Path]) -> int:
     """About how many bytes of text the files hold."""
     return sum(file.stat().st_size * (1 if file.suffix.lower() in PLAIN else EXPANDS) for file in files)
@@ -60,10 +71,13 @@ def is_readable(name: str) -> bool:
     return is_archive(name) or PurePosixPath(inner_name(name)).suffix.lower() in FORMATS
 
 
-def read_documents(sources: Sequence[Path], unit: Unit = "file") -> Iterator[Document]:
-    """Every document that has any text in it; an error if one cannot be read."""
+def read_documents(sources: Sequence[Path], readings: Reading | Readings | None = None) -> Iterator[Document]:
+    """Every document that has any text in it; an error if one cannot be read. All are read in one way, or each file in
+    its own.
+    """
     for file in find_files(sources):
-        for found in scan(file, Reading(unit)):
+        reading = readings if isinstance(readings, Reading) else (readings or {}).get(file, Reading())
+        for found in scan(file, reading):
             if isinstance(found, Document):
                 yield found
             elif not found.is_empty:
@@ -92,6 +106,32 @@ def scan(file: Path, reading: Reading) -> Iterator[Document | Skipped]:
         yield Skipped(f"holds no text files ({', '.join(FORMATS)})")
 
 
+def scan_range(file: Path, begin: int, end: int, reading: Reading) -> Iterator[Document | Skipped]:
+    """The same of a part of a file that is neither packed nor a table; it begins and ends where documents do."""
+    with file.open("rb") as stream:
+        stream.seek(begin)
+        part = cast("IO[bytes]", io.BufferedReader(_Part(stream, end - begin), BUFFER))
+        yield from _scan_member(file, Member(file.name, part), reading)
+
+
+class _Part(io.RawIOBase):
+    def __init__(self, stream: IO[bytes], size: int) -> None:
+        self.stream, self.left = stream, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        data = self.stream.read(min(len(buffer), self.left))
+        buffer[: len(data)] = data
+        self.left -= len(data)
+        return len(data)
+
+
+def is_lines(name: str, reading: Reading) -> bool:
+    return PurePosixPath(name).suffix.lower() in TEXT and reading.unit == "line"
+
+
 def _scan_member(file: Path, member: Member | tuple[str, Refused], reading: Reading) -> Iterator[Document | Skipped]:
     if not isinstance(member, Member):
         yield Skipped(str(member[1]), f", {member[0]}")
@@ -104,6 +144,8 @@ def _scan_member(file: Path, member: Member | tuple[str, Refused], reading: Read
                 yield replace(found, place=within + found.place)
             elif found.text.strip():
                 yield Document(found.text, file, found.number, name, found.address, found.facts)
+            elif not is_lines(member.name, reading):  # a blank line is no document
+                yield Skipped("is empty", within, is_empty=True)
     except Refused as refused:
         yield Skipped(str(refused), within)
     except InputError as error:  # the whole source is not as it was said to be: a column is missing

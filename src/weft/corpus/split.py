@@ -6,7 +6,7 @@ lowest hashes are held out; and a few long ones (books) are cut instead: the beg
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, get_args
@@ -19,6 +19,10 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 FEW, LONG = 100, 20_000  # documents; characters of a book
 
 
+class CannotSpare(RecipeError):
+    """Nothing would be left to train on."""
+
+
 @dataclass(frozen=True)
 class Shares:
     """Below 1 a share of the text, from 1 on so many characters."""
@@ -27,6 +31,8 @@ class Shares:
     test: float = 0.0
 
     def __post_init__(self) -> None:
+        if any(share > 1 and share % 1 for share in (self.validation, self.test)):
+            raise RecipeError("corpus.splits: above 1 it is a number of characters, and a whole one.")
         held_out = [share for share in (self.validation, self.test) if share < 1]
         if sum(held_out) >= 1:
             raise RecipeError("corpus.splits: validation and test leave nothing to train on.")
@@ -39,16 +45,42 @@ def texts_of(split: Split, documents: Callable[[], Iterable[Document]], shares: 
     """The texts of one split. `documents` is called anew, so that nothing is kept in memory."""
     if split != "train" and shares.of(split) == 0:
         return iter(())
-    first = [(_hash(document.text), len(document.text)) for document in islice(documents(), FEW)]
-    if max(shares.validation, shares.test) >= 1 and len(first) > 1:
+    first = [(place_of(document.text), len(document.text)) for document in islice(documents(), FEW)]
+    division = divide([place for place, _ in first], sum(length for _, length in first), shares)
+    parts = (division.part(split, document.text, place_of(document.text)) for document in documents())
+    return (part for part in parts if part.strip())
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the documents of a source are divided: by their places, or, where these are None, each of them is cut."""
+
+    shares: Shares
+    borders: tuple[float, float] | None
+
+    def side(self, place: float) -> Split:
+        assert self.borders is not None
+        return "validation" if place < self.borders[0] else "test" if place < self.borders[1] else "train"
+
+    def part(self, split: Split, text: str, place: float) -> str:
+        """What of a document belongs to the split."""
+        if self.borders is None:
+            return _cut_out(text, self.shares, split)
+        return text if self.side(place) == split else ""
+
+
+def divide(places: Sequence[float], characters: int, shares: Shares) -> Division:
+    """Given the places of the documents (of `FEW` of them, if there are more) and how long they are together."""
+    if max(shares.validation, shares.test) >= 1 and len(places) > 1:
         raise RecipeError("corpus.splits: a number of characters can be held out only of a source that is one text.")
-    if len(first) == 1 or (len(first) < FEW and sum(length for _, length in first) >= LONG * len(first)):
-        return (part for document in documents() if (part := _by_place(document.text, shares, split)).strip())
-    borders = _borders(sorted(hashed for hashed, _ in first), shares) if len(first) < FEW else _thresholds(shares)
-    return (document.text for document in documents() if _side(document.text, borders) == split)
+    if len(places) >= FEW:
+        return Division(shares, (shares.validation, shares.validation + shares.test))
+    if len(places) == 1 or characters >= LONG * len(places):
+        return Division(shares, None)
+    return Division(shares, _borders(sorted(places), shares))
 
 
-def _by_place(text: str, shares: Shares, split: Split) -> str:
+def _cut_out(text: str, shares: Shares, split: Split) -> str:
     test = _characters(text, shares.test)
     validation = _characters(text, shares.validation)
     if test + validation >= len(text):
@@ -62,26 +94,16 @@ def _characters(text: str, share: float) -> int:
     return int(share) if share >= 1 else round(len(text) * share)
 
 
-def _thresholds(shares: Shares) -> tuple[float, float]:
-    """Below the first hash validation, below the second test."""
-    return shares.validation, shares.validation + shares.test
-
-
-def _borders(hashes: list[float], shares: Shares) -> tuple[float, float]:
-    """The same among a few: the lowest hashes, one at the least of each part that is asked for."""
+def _borders(places: list[float], shares: Shares) -> tuple[float, float]:
+    """Among a few: the lowest places, one at the least of each part that is asked for."""
     validation, test = (
-        max(1, round(share * len(hashes))) if share else 0 for share in (shares.validation, shares.test)
+        max(1, round(share * len(places))) if share else 0 for share in (shares.validation, shares.test)
     )
-    if validation + test >= len(hashes):
-        raise RecipeError(f"corpus.splits: {len(hashes)} documents cannot spare {validation + test}.")
-    return hashes[validation], hashes[validation + test]
+    if validation + test >= len(places):
+        raise CannotSpare(f"corpus.splits: {len(places)} documents cannot spare {validation + test}.")
+    return places[validation], places[validation + test]
 
 
-def _side(text: str, borders: tuple[float, float]) -> Split:
-    place = _hash(text)
-    return "validation" if place < borders[0] else "test" if place < borders[1] else "train"
-
-
-def _hash(text: str) -> float:
-    """A number from 0 to 1."""
+def place_of(text: str) -> float:
+    """A number from 0 to 1, by the text's hash."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) / 2**64

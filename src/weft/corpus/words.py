@@ -1,6 +1,7 @@
 """Words, where they are written apart, and characters where they are not."""
 
 import re
+from collections.abc import Sequence
 
 # Chinese and Japanese; Thai, Lao, Tibetan, Burmese and Khmer.
 _ALONE = (
@@ -14,6 +15,11 @@ UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my", "bo"))
 def words_of(text: str) -> list[str]:
     """Runs of letters and digits; a character of a script without spaces is a word by itself."""
     return _WORD.findall(text)
+
+
+def is_unspaced(words: Sequence[str]) -> bool:
+    """Whether most of these words are characters of such a script."""
+    return 2 * sum(len(word) == 1 and _CHARACTER.match(word) is not None for word in words[:1000]) > len(words[:1000])
 
 
 def weight_of(text: str) -> int:

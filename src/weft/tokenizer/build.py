@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import weft
-from weft.corpus.read import read_documents
+from weft.corpus.read import Readings, read_documents
 from weft.errors import InputError, suggest
 from weft.folders import MANIFEST, manifest, replace_folder, to_json
 from weft.progress import say
@@ -16,15 +16,17 @@ from weft.tokenizer.train import Kind, train_tokenizer
 REPORT = "report.json"
 
 
-def build_tokenizer(sources: Sequence[Path], folder: Path, kind: str, **options: Any) -> dict[str, Any]:
+def build_tokenizer(
+    sources: Sequence[Path], folder: Path, kind: str, readings: Readings | None = None, **options: Any
+) -> dict[str, Any]:
     """Train, report, write; returns the report."""
     if kind not in get_args(Kind):
         known = get_args(Kind)
         raise InputError(f"There is no tokenizer kind {kind!r}{suggest(kind, known)}. Kinds: {', '.join(known)}.")
     say(f"Learning a {kind} vocabulary ...")
-    tokenizer = train_tokenizer(sources, kind, **options)  # type: ignore[arg-type]
+    tokenizer = train_tokenizer(sources, kind, readings=readings, **options)  # type: ignore[arg-type]
     say("Measuring it ...")
-    report = report_on(tokenizer, (document.text for document in read_documents(sources))).as_dict()
+    report = report_on(tokenizer, (document.text for document in read_documents(sources, readings))).as_dict()
     with replace_folder(folder, mark="tokenizer.json", ours=(*FILES, REPORT, MANIFEST)) as new:
         for name, data in tokenizer.files.items():
             (new / name).write_bytes(data)

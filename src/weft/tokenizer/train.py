@@ -18,7 +18,7 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from weft.corpus.read import find_files, read_documents, text_size
+from weft.corpus.read import Readings, find_files, read_documents, text_size
 from weft.errors import InputError
 from weft.folders import to_json
 from weft.tokenizer.special import SPECIALS, Specials
@@ -38,6 +38,7 @@ def train_tokenizer(
     family: str | None = None,
     lowercase: bool = True,
     most_bytes: int | None = None,
+    readings: Readings | None = None,
 ) -> Tokenizer:
     """`vocabulary` counts the special tokens. Left out, it is 8,000 or what the text supports; characters take all."""
     specials = _specials(kind, family or FAMILY_OF[kind])
@@ -48,7 +49,7 @@ def train_tokenizer(
         raise InputError(
             f"A vocabulary of {vocabulary} is too small: {len(specials.tokens)} special tokens come first."
         )
-    texts = _Stream(sources, MOST_BYTES[kind] if most_bytes is None else most_bytes)
+    texts = _Stream(sources, MOST_BYTES[kind] if most_bytes is None else most_bytes, readings or {})
     engine = _TRAIN[kind](texts, vocabulary, specials, lowercase)
     if not texts.characters:
         raise InputError(f"{', '.join(map(str, sources))}: there is no text to learn a vocabulary from.")
@@ -75,14 +76,14 @@ def _folder_files(engine: tokenizers.Tokenizer, specials: Specials, family: str)
 class _Stream:
     """The corpus as pieces of text. Where it is larger than the limit, documents are taken evenly all over it."""
 
-    def __init__(self, sources: Sequence[Path], most_bytes: int) -> None:
-        self.sources, self.characters = sources, 0
+    def __init__(self, sources: Sequence[Path], most_bytes: int, readings: Readings) -> None:
+        self.sources, self.readings, self.characters = sources, readings, 0
         self.share = min(1.0, most_bytes / max(text_size(find_files(sources)), 1))
 
     def __iter__(self) -> Iterator[str]:
         self.characters = 0
         due = 0.0
-        for document in read_documents(self.sources):
+        for document in read_documents(self.sources, self.readings):
             for start in range(0, len(document.text), PIECE):
                 due += self.share
                 if due >= 1.0:

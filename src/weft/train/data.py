@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from weft.corpus.formats import TEXT, Unit
-from weft.corpus.read import Document, find_files, read_documents
+from weft.corpus.formats import TEXT, Reading
+from weft.corpus.plan import reading_of
+from weft.corpus.read import Document, find_files, is_corpus, read_documents
 from weft.corpus.split import SPLITS, Shares, Split, texts_of
 from weft.errors import FolderError, InputError, RecipeError
+from weft.folders import MANIFEST, read_json
 from weft.objectives.catalog import Kind, end_of_document
 from weft.progress import say
-from weft.recipe import CorpusSection, TokenizerSection
+from weft.recipe import CorpusSection, TokenizerSection, Unit
 from weft.tokenizer.build import build_tokenizer
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
@@ -28,6 +31,7 @@ class Source:
     files: tuple[Path, ...]  # what a tokenizer learns from: held-out text included, unless it has files of its own
     weight: float
     texts: Callable[[Split], Iterator[str]] = field(repr=False)
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Data:
 
 def find_sources(section: CorpusSection, base: Path, unit: Unit) -> list[Source]:
     if section.path is not None:
-        return [_built_corpus(base / section.path, unit)]
+        return built_sources(base / section.path, unit)
     shares = Shares(section.splits.validation, section.splits.test)
     assert section.sources is not None
     seen: dict[Path, str] = {}
@@ -48,28 +52,43 @@ def find_sources(section: CorpusSection, base: Path, unit: Unit) -> list[Source]
         if path in seen:
             raise RecipeError(f"corpus.sources: {entry.path} is the same as {seen[path]}; raise its weight instead.")
         seen[path] = entry.path
-        files = tuple(find_files([base / entry.path]))
-        sources.append(Source(files, entry.weight, _splitter(files, unit, shares)))
+        files, reading = tuple(find_files([base / entry.path])), Reading(**reading_of(entry, unit))
+        sources.append(Source(files, entry.weight, _splitter(files, reading, shares), reading))
     return sources
 
 
-def _splitter(files: tuple[Path, ...], unit: Unit, shares: Shares) -> Callable[[Split], Iterator[str]]:
+def _splitter(files: tuple[Path, ...], reading: Reading, shares: Shares) -> Callable[[Split], Iterator[str]]:
     def documents() -> Iterator[Document]:
-        return read_documents(files, unit)
+        return read_documents(files, reading)
 
     return lambda split: texts_of(split, documents, shares)
 
 
-def _built_corpus(folder: Path, unit: Unit) -> Source:
+def built_sources(folder: Path, unit: Unit) -> list[Source]:
+    """Of a folder that `weft corpus` wrote, or one with a train folder or file in it."""
     if not folder.is_dir():
         raise FolderError(f"{folder} is not a corpus folder.")
+    if is_corpus(folder):
+        sources = [_built_source(folder, facts) for facts in read_json(folder / MANIFEST)["sources"]]
+        return [source for source in sources if source.files]  # of some, nothing may have been kept
+    return [_divided_folder(folder, unit)]
+
+
+def _built_source(folder: Path, facts: dict[str, Any]) -> Source:
+    parts = {split: folder / split / facts["name"] for split in SPLITS}
+    files = {split: tuple(find_files([part])) if part.is_dir() else () for split, part in parts.items()}
+    return Source(files["train"], facts["weight"], lambda split: (d.text for d in read_documents(files[split])))
+
+
+def _divided_folder(folder: Path, unit: Unit) -> Source:
     parts: dict[Split, list[Path]] = {
         split: [item for item in sorted(folder.iterdir()) if item.stem == split] for split in SPLITS
     }
     if not parts["train"]:
         raise FolderError(f"{folder} is not a corpus folder: it has neither a train folder nor a train{TEXT[0]}.")
     files = {split: tuple(find_files(paths)) for split, paths in parts.items()}
-    return Source(files["train"], 1.0, lambda split: (d.text for d in read_documents(files[split], unit)))
+    reading = Reading(unit)
+    return Source(files["train"], 1.0, lambda split: (d.text for d in read_documents(files[split], reading)), reading)
 
 
 def prepare_tokenizer(
@@ -83,7 +102,8 @@ def prepare_tokenizer(
             raise RecipeError("tokenizer is missing: give its kind (bpe, wordpiece, unigram or char) or its path.")
         files = [file for source in sources for file in source.files]
         options = {"vocabulary": section.vocab_size, "family": family, "lowercase": not section.cased}
-        report = build_tokenizer(files, folder, section.kind, **options)
+        readings = {file: source.reading for source in sources for file in source.files}
+        report = build_tokenizer(files, folder, section.kind, readings, **options)
         say(f"{report['vocabulary']:,} tokens in the vocabulary, {report['bytes_per_token']:.2f} bytes each.")
     return load_tokenizer(folder)
 

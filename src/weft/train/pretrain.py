@@ -27,14 +27,14 @@ from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget
 from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
-from weft.train.data import Source, find_sources, prepare_tokenizer, prepare_tokens
+from weft.train.data import Source, built_sources, find_sources, prepare_tokenizer, prepare_tokens
 from weft.train.loop import Hooks, Retime, TrainSpec, train, validate
 from weft.train.machine import matmul_peak
 from weft.train.materials import Materials, device
 from weft.train.memory import keep_freed_memory
 from weft.train.planner import make_plan
 from weft.train.report import write_report
-from weft.train.run_folder import MODEL, claim, finish, load_plan, save_plan
+from weft.train.run_folder import CORPUS, MODEL, claim, finish, load_plan, save_plan
 from weft.train.samples import show_sample
 from weft.train.trial import compile_stacks
 from weft.train.validation import all_batches, figures_of, some_batches
@@ -55,10 +55,15 @@ class Goal:
 
 def pretrain(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """`base` is what the recipe's paths are relative to. Returns what came out, as the run's weft.json has it."""
-    began = time.monotonic()
     keep_freed_memory()
     goal, sources = check(recipe, base)
     claim(folder, recipe, base, resume=resume)
+    if recipe.corpus is not None and recipe.corpus.build is not None:
+        from weft.corpus.build import build_corpus
+
+        build_corpus(recipe.corpus, base, folder / CORPUS, name=recipe.name)
+        sources = built_sources(folder / CORPUS, "file")
+    began = time.monotonic()  # a corpus is built once, whatever is then made of it: not on this budget
     known = TokenizerSection(path=goal.model.path) if goal.model.path is not None else None
     specials = "t5" if goal.kind.language_head == "seq2seq" else goal.family  # the sentinels that spans are cut with
     tokenizer = prepare_tokenizer(recipe.tokenizer or known, sources, base, folder / "tokenizer", specials)
@@ -83,7 +88,7 @@ def pretrain(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
 
     can_retime = ends is not None and plan.schedule == "wsd"
     results = _learn(built, plan, materials, folder, resume, retime if can_retime else None)
-    facts = {"recipe": recipe.model_dump(exclude_none=True), "results": results}
+    facts = {"recipe": recipe.asked(), "results": results}
     files = tokenizer.saved_files()
     saved_as = write_model(built.to_save(), built.description, folder / MODEL, files=files, facts=facts)
     results |= {"model": str(folder / MODEL), "format": saved_as}
@@ -99,6 +104,11 @@ def check(recipe: Recipe, base: Path) -> tuple[Goal, list[Source]]:
         raise RecipeError("corpus is missing: say what to learn from, such as corpus: {sources: [{path: my.txt}]}.")
     if recipe.tokenizer is not None and recipe.tokenizer.path is not None:
         load_tokenizer(base / recipe.tokenizer.path)
+    if recipe.corpus.build is not None:
+        from weft.corpus.build import check_corpus
+
+        check_corpus(recipe.corpus, base)
+        return goal, []
     unit = recipe.corpus.documents or ("block" if goal.kind.pairs else "file")
     return goal, find_sources(recipe.corpus, base, unit)
 

@@ -1,6 +1,7 @@
 """The folder of a run: whose it is, what was planned, what came out."""
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import yaml
 
 import weft
+from weft.corpus.read import find_files
 from weft.errors import FolderError, RecipeError
 from weft.folders import MANIFEST, disk_errors, read_json, sha256_of, to_json, write_file
 from weft.progress import say
@@ -15,7 +17,8 @@ from weft.recipe import ModelSection, PretrainPlan, Recipe, read_recipe
 from weft.train.checkpoints import CHECKPOINTS, list_checkpoints
 from weft.train.planner import Planned
 
-PLAN, MODEL = "recipe.yml", "model"
+PLAN, MODEL, CORPUS = "recipe.yml", "model", "corpus"
+BEFORE = (CORPUS, f".{CORPUS}.work")  # what may be there before a run is: `weft corpus` with the same recipe
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -28,7 +31,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
     """Make it ours, or say why not: it holds another run, or somebody's files."""
-    asked = recipe.model_dump(exclude_none=True)
+    asked = recipe.asked()
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file; a run needs a folder.")
     if known := read_run(folder):
@@ -39,7 +42,9 @@ def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         if not resume and (steps or (folder / MODEL).exists()):
             at = f" at step {steps[-1]:,}" if steps else ""
             raise FolderError(f"{folder} holds a run already{at}: --resume goes on with it, or choose another -o.")
-    elif folder.is_dir() and any(not item.name.startswith(f".{MANIFEST}.") for item in folder.iterdir()):
+    elif folder.is_dir() and any(
+        item.name not in BEFORE and not item.name.startswith(f".{MANIFEST}.") for item in folder.iterdir()
+    ):
         raise FolderError(f"{folder} holds other things. Choose a new or empty folder with -o.")
     elif resume:
         say(f"{folder} holds nothing to go on from; starting.")
@@ -57,10 +62,12 @@ def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
 
 def save_plan(folder: Path, recipe: Recipe, base: Path, model: ModelSection, plan: PretrainPlan) -> None:
     """The recipe as it is carried out. Its paths are absolute, so that it can be run from here as well."""
-    tree = recipe.model_copy(update={"pretrain": plan}).model_dump(exclude_none=True)
+    tree = recipe.model_copy(update={"pretrain": plan}).asked()
     tree["model"] = {"path": model.path} if model.path is not None else model.settings()
-    for section in (tree["corpus"], tree.get("tokenizer", {}), tree["model"], *tree["corpus"].get("sources", ())):
-        if "path" in section:
+    corpus = tree["corpus"]
+    tests = (corpus.get("build", {}).get("decontaminate") or {}).get("against", ())
+    for section in (corpus, tree.get("tokenizer", {}), tree["model"], *corpus.get("sources", ()), *tests):
+        if "path" in section and "://" not in section["path"]:
             section["path"] = str((base / section["path"]).resolve())
     write_file(folder / PLAN, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
 
@@ -84,14 +91,20 @@ def fingerprint(recipe: Recipe, base: Path) -> str:
     """Of everything that the recipe reads: names and bytes."""
     corpus = recipe.corpus
     paths = [source.path for source in corpus.sources or ()] if corpus is not None else []
+    if corpus is not None and corpus.build is not None and corpus.build.decontaminate is not None:
+        paths += [entry.path for entry in corpus.build.decontaminate.against]
     paths += [section.path for section in (corpus, recipe.tokenizer, recipe.model) if section and section.path]
     digest = hashlib.sha256()
     for path in paths:
-        place = base / path
-        files = sorted(file for file in place.rglob("*") if file.is_file()) if place.is_dir() else [place]
-        for file in files:
-            digest.update(f"{path}\0{file.relative_to(place)}\0{sha256_of(file)}\0".encode())
+        for file in _files_at(base / path) if "://" not in path else ():
+            digest.update(f"{path}\0{os.path.relpath(file, base)}\0{sha256_of(file)}\0".encode())
     return digest.hexdigest()
+
+
+def _files_at(place: Path) -> list[Path]:
+    if place.is_dir():
+        return sorted(file for file in place.rglob("*") if file.is_file())
+    return [place] if place.is_file() else find_files([place])  # a pattern
 
 
 def _difference(earlier: Any, now: Any, path: str = "") -> str:

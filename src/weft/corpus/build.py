@@ -1,0 +1,320 @@
+"""A corpus out of files and pages: read, clean, judge, find copies, split, write.
+
+    fetch → inspect and cut into pieces → sift each piece → choose among copies → write each piece → report
+
+The two passes over the pieces run on all cores, or on a cluster (`engine`); everything a piece makes stays in a folder
+of the work beside the corpus, so a build that was killed goes on with the pieces that are missing. The corpus itself
+appears whole, when all is done. It is the same, to the byte, at any number of workers.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft.corpus.choose import Sifted, choose
+from weft.corpus.contamination import rows_to_look_for
+from weft.corpus.engine import work_on
+from weft.corpus.fetch import failures_in, fetch_sources, is_remote, read_addresses
+from weft.corpus.formats import Reading
+from weft.corpus.language import check_languages
+from weft.corpus.plan import Inspected, Source, cut, files_to_inspect, find_sources, inspect, reading_of
+from weft.corpus.read import find_files, read_documents, text_size
+from weft.corpus.report import REPORT, gather, write_report
+from weft.corpus.sift import FIGURES, ROWS, sift, writable
+from weft.corpus.split import SPLITS, Shares
+from weft.corpus.write import write
+from weft.errors import FolderError, InputError, needs
+from weft.folders import MANIFEST, check_place, disk_errors, put_in_place, read_json, sha256_of, to_json, write_file
+from weft.progress import Gauge, say
+from weft.recipe import BuildSection, CorpusSection, DecontaminateSection
+
+CHOSEN, OUT, FETCHED = "chosen.json", "out", "fetched"
+PARTS = ("train", "validation", "test", "dropped", FETCHED, "report.*", MANIFEST)
+LIBRARIES = ("daft", "pyarrow", "ftfy", "py3langid", "lxml", "charset-normalizer", "warcio")
+MODULES = {"charset-normalizer": "charset_normalizer"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """The build that is going on: its folder, and what it is to do."""
+
+    folder: Path
+    name: str
+    section: CorpusSection
+    base: Path
+    sources: list[Source]
+    inspected: list[list[Inspected]]  # for each source
+    workers: int | None
+    fingerprint: str
+
+    @property
+    def settings(self) -> BuildSection:
+        return self.section.build or BuildSection()
+
+    @property
+    def shares(self) -> Shares:
+        return Shares(self.section.splits.validation, self.section.splits.test)
+
+
+def build_corpus(
+    section: CorpusSection, base: Path, folder: Path, *, name: str = "corpus", workers: int | None = None
+) -> dict[str, Any]:
+    """`base` is what the section's paths are relative to. Returns what came out, as `weft info` shows it."""
+    versions = _versions()
+    place = check_place(folder, mark=MANIFEST)
+    known = _known(place)
+    work_folder, base = place.with_name(f".{place.name}.work"), base.absolute()
+    check_corpus(section, base, (place, work_folder))
+    settings, fetched_folder = section.build or BuildSection(), work_folder / FETCHED
+    with disk_errors(work_folder):
+        work_folder.mkdir(parents=True, exist_ok=True)
+        fetched = fetch_sources(section.sources or [], base, fetched_folder, settings.fetch, place / FETCHED)
+    sources = find_sources(section, base, fetched, (place, work_folder))
+    inspected = _inspect(sources, workers)
+    fingerprint = _fingerprint(name, section, base, inspected)
+    if known.get("fingerprint") == fingerprint and _has_all(place, known):
+        say(f"{folder} is up to date.")
+        shutil.rmtree(work_folder, ignore_errors=True)
+        return summary(folder)
+    work = Work(work_folder / fingerprint[:16], name, section, base, sources, inspected, workers, fingerprint)
+    try:
+        _build(work, place, fetched, versions)
+    except KeyboardInterrupt:
+        say("Stopped. The same command goes on with it.")
+        raise
+    shutil.rmtree(work_folder, ignore_errors=True)
+    return summary(folder)
+
+
+def _build(work: Work, place: Path, fetched: dict[str, Path], versions: dict[str, str]) -> None:
+    _begin(work)
+    tests = _look_for_tests(work)
+    pieces = _pieces(work)
+    sifted = _sift(work, pieces)
+    chosen = _choose(work, pieces, sifted)
+    written = _write(work, pieces)
+    failures = {path: failures_in(pages) for path, pages in fetched.items()}
+    report = gather(work.name, work.sources, pieces, sifted, written, chosen, tests, failures)
+    with disk_errors(place):
+        out = work.folder / OUT
+        _keep_only(out, written)
+        for pages in fetched.values():
+            shutil.copytree(pages, out / FETCHED / pages.name, ignore=shutil.ignore_patterns(".*"))
+        (out / REPORT).write_bytes(to_json(report))
+        write_report(out)
+        (out / MANIFEST).write_bytes(to_json(_manifest(work, report, written, versions)))
+        put_in_place(out, place, ours=PARTS)
+
+
+def _keep_only(out: Path, written: Sequence[dict[str, Any]]) -> None:
+    """Nothing but the shards: a build that was killed at the end may have left more."""
+    files = {out / name for figures in written for name in figures["files"]}
+    for item in out.rglob("*"):
+        if item.is_file() and item not in files:
+            item.unlink()
+    for item in out.iterdir():
+        if item.is_dir() and item.name not in (*SPLITS, "dropped"):
+            shutil.rmtree(item)
+
+
+def check_corpus(section: CorpusSection, base: Path, own: tuple[Path, ...] = ()) -> None:
+    """All that can be known to be wrong before anything is read or written."""
+    settings, entries = section.build or BuildSection(), section.sources or []
+    for entry in entries:
+        if is_remote(entry.path):
+            read_addresses(entry.path, base)
+    local = [entry for entry in entries if not is_remote(entry.path)]
+    find_sources(section.model_copy(update={"sources": local}), base, {}, own)
+    Shares(section.splits.validation, section.splits.test)
+    for test in settings.decontaminate.against if settings.decontaminate else ():
+        find_files([base / test.path])
+    check_languages(settings.languages or ())
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    facts = read_json(folder / MANIFEST)
+    if facts.get("kind") != "corpus":
+        raise FolderError(f"{folder} holds a {facts.get('kind', 'thing')}, not a corpus.")
+    return {"corpus": str(folder), **facts["counts"], "report": str(folder / "report.html")}
+
+
+def _known(place: Path) -> dict[str, Any]:
+    facts = read_json(place / MANIFEST) if (place / MANIFEST).is_file() else {}
+    if facts and facts.get("kind") != "corpus":
+        raise FolderError(f"{place} holds a {facts.get('kind', 'thing')}, not a corpus. Choose another folder with -o.")
+    return facts
+
+
+def _inspect(sources: Sequence[Source], workers: int | None) -> list[list[Inspected]]:
+    pieces = files_to_inspect(sources)
+    with Gauge(
+        "Looking at the files", sum(file.stat().st_size for source in sources for file in source.files)
+    ) as gauge:
+        found = []
+        for facts in work_on(pieces, inspect, workers):
+            found.append(Inspected(**facts))
+            gauge.add(1, facts["bytes"])
+    each = iter(found)
+    return [[next(each) for _ in source.files] for source in sources]
+
+
+def _fingerprint(name: str, section: CorpusSection, base: Path, inspected: list[list[Inspected]]) -> str:
+    """Of everything that the corpus follows from: settings, names, bytes, and the code."""
+    files = [[(shown(file.file, base), file.sha256) for file in source] for source in inspected]
+    asked = section.build.decontaminate if section.build else None
+    places = [base / entry.path for entry in asked.against] if asked else []
+    tests = [sha256_of(file) for file in find_files(places)]
+    said = json.dumps([weft.__version__, name, section.model_dump(exclude_unset=True), files, tests], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def shown(file: str, base: Path) -> str:
+    """A file as the lineage names it: from where the recipe lies, not from the root of this machine."""
+    if f".work{os.sep}{FETCHED}{os.sep}" in file:
+        return Path(file).name
+    return writable(Path(os.path.relpath(file, base)).as_posix()) or file
+
+
+def _has_all(place: Path, known: dict[str, Any]) -> bool:
+    files = known.get("files", {})
+    return all((place / name).is_file() and (place / name).stat().st_size == files[name]["bytes"] for name in files)
+
+
+def _begin(work: Work) -> None:
+    """Go on with what is there, if it is of the same build."""
+    for other in work.folder.parent.iterdir():
+        if other.name not in (FETCHED, work.folder.name):
+            shutil.rmtree(other, ignore_errors=True)
+    done = sum((item / FIGURES).is_file() for item in work.folder.iterdir()) if work.folder.is_dir() else 0
+    if done:
+        say(f"Going on with a build that was stopped: {done} pieces are done.")
+    with disk_errors(work.folder):
+        work.folder.mkdir(exist_ok=True)
+
+
+def _look_for_tests(work: Work) -> dict[str, Any] | None:
+    """The rows of words of the test sets, for the workers to look for."""
+    asked: DecontaminateSection | None = work.settings.decontaminate
+    if asked is None:
+        return None
+
+    def texts() -> Any:
+        for entry in asked.against:
+            reading = Reading(**reading_of(entry, work.section.documents))
+            yield from (document.text for document in read_documents([work.base / entry.path], reading))
+
+    rows, count, short = rows_to_look_for(texts(), asked.words)
+    with disk_errors(work.folder):
+        np.save(work.folder / ROWS, rows, allow_pickle=False)
+    if short:
+        say(f"{short:,} of {count:,} test texts have fewer than {asked.words} words in a row and cannot be looked for.")
+    return {"texts": count, "short": short, "words": asked.words, "action": asked.action}
+
+
+def _pieces(work: Work) -> list[dict[str, Any]]:
+    pieces: list[dict[str, Any]] = []
+    for number, (source, inspected) in enumerate(zip(work.sources, work.inspected, strict=True)):
+        for parts in cut(inspected):
+            pieces.append(
+                {
+                    "number": len(pieces),
+                    "folder": str(work.folder / f"{len(pieces):05}"),
+                    "out": str(work.folder / OUT),
+                    "source": source.name,
+                    "source_number": number,
+                    "read": source.read,
+                    "settings": work.settings.model_dump(exclude_unset=True),
+                    "parts": [{**asdict(part), "shown": shown(part.file, work.base)} for part in parts],
+                    "bytes": sum(_size(asdict(part)) for part in parts),
+                    "shares": [work.shares.validation, work.shares.test],
+                }
+            )
+    return pieces
+
+
+def _size(part: dict[str, Any]) -> int:
+    return text_size([Path(part["file"])]) if part["end"] is None else part["end"] - part["begin"]
+
+
+def _sift(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    sifted = []
+    with Gauge("Reading and cleaning", sum(piece["bytes"] for piece in pieces)) as gauge:
+        for piece, figures in zip(pieces, work_on(pieces, sift, work.workers), strict=True):
+            sifted.append(figures)
+            gauge.add(figures["documents"], piece["bytes"])
+    if not sum(figures["kept"] for figures in sifted):
+        reasons: Counter[str] = sum((Counter(figures["reasons"]) for figures in sifted), Counter())
+        said = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(5))
+        examples = [text for figures in sifted for text in figures["examples"].get("unreadable", ())]
+        raise InputError(
+            f"No document is left of {sum(figures['documents'] for figures in sifted):,}"
+            + (f" ({said})" if said else "")
+            + (f"; for example: {examples[0]}" if examples else ". Looser filters are set in corpus.build.filter.")
+        )
+    return sifted
+
+
+def _choose(work: Work, pieces: Sequence[dict[str, Any]], sifted: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if not (work.folder / CHOSEN).is_file():
+        say("Finding copies ...")
+        done = [
+            Sifted(Path(piece["folder"]), piece["source_number"], figures["kept"])
+            for piece, figures in zip(pieces, sifted, strict=True)
+        ]
+        settings = work.settings
+        with disk_errors(work.folder):
+            chosen = choose(done, settings.deduplicate, work.shares, settings.seed)
+        write_file(work.folder / CHOSEN, to_json(chosen))
+    return read_json(work.folder / CHOSEN)
+
+
+def _write(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    with disk_errors(work.folder):
+        (work.folder / OUT).mkdir(exist_ok=True)
+    written = []
+    with Gauge("Writing", sum(piece["bytes"] for piece in pieces)) as gauge:
+        for piece, figures in zip(pieces, work_on(pieces, write, work.workers), strict=True):
+            written.append(figures)
+            gauge.add(sum(figures["documents"].values()), piece["bytes"])
+    return written
+
+
+def _versions() -> dict[str, str]:
+    """Of all that has a say in the result; that they are there is known before the work begins."""
+    for library in LIBRARIES:
+        needs(MODULES.get(library, library), "corpus", "to build a corpus")
+    own = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
+    return {**own, **{library: metadata.version(library) for library in LIBRARIES}}
+
+
+def _manifest(
+    work: Work, report: dict[str, Any], written: Sequence[dict[str, Any]], versions: dict[str, str]
+) -> dict[str, Any]:
+    return {
+        "weft": weft.__version__,
+        "kind": "corpus",
+        "name": work.name,
+        "fingerprint": work.fingerprint,
+        "settings": work.section.model_dump(exclude_unset=True),
+        "versions": versions,
+        "inputs": [
+            {"source": source.name, "file": shown(file.file, work.base), "bytes": file.bytes, "sha256": file.sha256}
+            for source, inspected in zip(work.sources, work.inspected, strict=True)
+            for file in inspected
+        ],
+        "sources": [{"name": source.name, "weight": source.weight} for source in work.sources],
+        "counts": report["counts"],
+        "files": {file: facts for figures in written for file, facts in figures["files"].items()},
+    }

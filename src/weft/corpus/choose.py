@@ -1,0 +1,196 @@
+"""Which of the documents that are alike stays, and to which side of the split each goes.
+
+All that is needed of a document is its hash, its length and, a band at a time, its signature: about a hundred bytes for
+each are in memory at once. Documents have numbers, in the order of the pieces and of the rows in them; the outcome
+depends on nothing else.
+
+Two with the same words are one group, and so are two whose signatures are alike; of a group the longest stays (of
+equals, the first). A group is on one side of the split, by the hash of the one that stays.
+"""
+
+import mmap
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.corpus.near_duplicates import BANDS as BAND_COUNT
+from weft.corpus.near_duplicates import ORDERS, Groups, Numbers, group, scramble
+from weft.corpus.sift import BANDS, EXAMPLE_LETTERS, KEYS, SIGNATURES
+from weft.corpus.split import FEW, SPLITS, CannotSpare, Shares, divide
+from weft.corpus.tables import rows_of_file
+from weft.recipe import DeduplicateSection
+
+FATES, COPIES = "fates.npy", "copies.npy"
+EXACT, NEAR, CUT, FIRST_SPLIT = 0, 1, 2, 3  # what becomes of a document; from FIRST_SPLIT on, the number of its split
+TRAIN = FIRST_SPLIT + SPLITS.index("train")
+LARGEST = 5  # groups that the report shows
+SIZES = (2, 3, 4, 6, 11, 101)  # of groups, for counting
+
+
+@dataclass(frozen=True)
+class Sifted:
+    """A piece after the first pass."""
+
+    folder: Path
+    source: int
+    kept: int
+
+
+def choose(pieces: Sequence[Sifted], settings: DeduplicateSection, shares: Shares, seed: int) -> dict[str, Any]:
+    """Writes, into the folder of each piece, what becomes of its documents; returns the figures for the report."""
+    starts = np.cumsum([0, *(piece.kept for piece in pieces)])
+    keys = np.concatenate([np.fromfile(piece.folder / KEYS, "<u8").reshape(-1, 3) for piece in pieces])
+    numbers = np.arange(len(keys))
+    groups = Groups(len(keys))
+    first = _same_words(keys)
+    if settings.exact:
+        for number in np.flatnonzero(first != numbers).tolist():
+            groups.join(int(first[number]), number)
+    if settings.near:
+        _join_alike(pieces, groups)
+    roots = groups.roots()
+    sizes = np.bincount(roots, minlength=len(keys))
+    best = _best(roots, keys[:, 2])
+    source = np.repeat(np.array([piece.source for piece in pieces], np.int32), [piece.kept for piece in pieces])
+    side = _sides(keys, best == numbers, source, shares, seed)
+    if settings.keep == "best":
+        fates = np.where((first != numbers) | _same(keys, best), EXACT, NEAR).astype(np.int8)
+        fates[best == numbers] = side[best == numbers]
+    else:
+        # To cut each of several copies would put the same words on both sides.
+        fates = np.where((side[best] == CUT) & (sizes[roots] > 1), TRAIN, side[best])
+    for piece, start in zip(pieces, starts.tolist(), strict=False):
+        part = slice(start, start + piece.kept)
+        np.save(piece.folder / FATES, fates[part], allow_pickle=False)
+        np.save(piece.folder / COPIES, keys[best[part], :2], allow_pickle=False)
+    return {
+        "exact": int((fates == EXACT).sum()),
+        "near": int((fates == NEAR).sum()),
+        "across": int(((fates == EXACT) | (fates == NEAR))[source != source[best]].sum()),
+        "groups": int((sizes > 1).sum()),
+        "sizes": _size_table(sizes),
+        "largest": _largest(sizes, best, pieces, starts),
+    }
+
+
+def _same_words(keys: Numbers) -> NDArray[np.intp]:
+    """For each document, the first with the same words."""
+    order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: of equals the first comes first
+    begins = np.ones(len(keys), bool)
+    begins[1:] = (keys[order[1:], :2] != keys[order[:-1], :2]).any(axis=1)
+    first = np.empty(len(keys), np.intp)
+    first[order] = order[np.maximum.accumulate(np.where(begins, np.arange(len(keys)), 0))] if len(keys) else order
+    return first
+
+
+def _same(keys: Numbers, best: NDArray[np.intp]) -> NDArray[np.bool_]:
+    return (keys[:, :2] == keys[best, :2]).all(axis=1)
+
+
+def _join_alike(pieces: Sequence[Sifted], groups: Groups) -> None:
+    """All signatures in one file, of which only the pages in use are in memory."""
+    together = pieces[0].folder.parent / SIGNATURES
+    with together.open("wb") as out:
+        for piece in pieces:
+            with (piece.folder / SIGNATURES).open("rb") as part:
+                shutil.copyfileobj(part, out, 2**20)
+    if together.stat().st_size:
+        group(_Mapped(together), _bands(pieces), groups)  # type: ignore[arg-type]
+    together.unlink()
+
+
+def _bands(pieces: Sequence[Sifted]) -> Iterator[Numbers]:
+    for band in range(BAND_COUNT):
+        yield np.concatenate([_band(piece, band) for piece in pieces])
+
+
+def _band(piece: Sifted, band: int) -> Numbers:
+    if piece.kept == 0:
+        return np.zeros(0, np.uint64)
+    return np.memmap(piece.folder / BANDS, np.uint64, "r").reshape(-1, BAND_COUNT)[:, band].copy()
+
+
+class _Mapped:
+    """Rows of a file. What was read is given back at once, or the whole file would come to be in memory."""
+
+    def __init__(self, file: Path) -> None:
+        self.rows = np.memmap(file, np.uint32, "r").reshape(-1, ORDERS)
+        self.mapped: mmap.mmap = self.rows.base._mmap  # type: ignore[union-attr]
+
+    def __getitem__(self, numbers: NDArray[np.intp]) -> NDArray[np.uint32]:
+        found = np.asarray(self.rows[numbers])
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.mapped.madvise(mmap.MADV_DONTNEED)
+        return found
+
+
+def _best(roots: NDArray[np.int64], lengths: Numbers) -> NDArray[np.intp]:
+    """For each document, the one of its group that stays."""
+    order = np.lexsort((np.arange(len(roots)), np.iinfo(np.int64).max - lengths.astype(np.int64), roots))
+    begins = np.ones(len(roots), bool)
+    begins[1:] = roots[order[1:]] != roots[order[:-1]]
+    best = np.empty(len(roots), np.intp)
+    best[order] = order[np.maximum.accumulate(np.where(begins, np.arange(len(roots)), 0))] if len(roots) else order
+    return best
+
+
+def _sides(
+    keys: Numbers, is_best: NDArray[np.bool_], source: NDArray[np.int32], shares: Shares, seed: int
+) -> NDArray[np.int8]:
+    """Of those that are the best of their group, each source by itself, by a number from 0 to 1 out of their hash."""
+    salt = scramble(np.array([seed + 1], np.uint64))
+    places = (scramble(keys[:, 0] ^ salt) >> np.uint64(11)).astype(np.float64) / 2**53
+    side = np.full(len(keys), TRAIN, np.int8)
+    for number in np.unique(source):
+        mine = np.flatnonzero(is_best & (source == number))
+        side[mine] = _divided(places[mine], int(keys[mine, 2].sum()), shares)
+    return side
+
+
+def _divided(places: NDArray[np.float64], characters: int, shares: Shares) -> NDArray[np.int8] | int:
+    if len(places) == 0 or shares.validation == shares.test == 0:
+        return TRAIN
+    try:
+        division = divide(places[:FEW].tolist(), characters, shares)
+    except CannotSpare:  # what is left of this source is too little; there are others
+        return TRAIN
+    if division.borders is None:
+        return CUT
+    low, high = division.borders
+    validation, test = (FIRST_SPLIT + SPLITS.index(split) for split in ("validation", "test"))
+    return np.where(places < low, validation, np.where(places < high, test, TRAIN)).astype(np.int8)
+
+
+def _size_table(sizes: NDArray[np.intp]) -> dict[str, int]:
+    """How many groups there are of 2, of 3, of 4 to 5 documents …"""
+    table = {}
+    for low, high in zip(SIZES, [*SIZES[1:], 2**62], strict=True):
+        name = str(low) if high == low + 1 else f"{low}–{high - 1}" if high < 2**62 else f"{low} and more"
+        table[name] = int(((sizes >= low) & (sizes < high)).sum())
+    return {name: count for name, count in table.items() if count}
+
+
+def _largest(
+    sizes: NDArray[np.intp], best: NDArray[np.intp], pieces: Sequence[Sifted], starts: NDArray[np.int64]
+) -> list[dict[str, Any]]:
+    """The largest groups: how many there are in each, and how the one that stays begins."""
+    roots = np.argsort(-sizes, kind="stable")[:LARGEST]
+    found = []
+    for root in roots[sizes[roots] > 1].tolist():
+        number = int(best[root])
+        piece = int(np.searchsorted(starts, number, side="right")) - 1
+        text = _text_of(pieces[piece].folder, number - int(starts[piece]))
+        found.append({"documents": int(sizes[root]), "text": text[:EXAMPLE_LETTERS]})
+    return found
+
+
+def _text_of(folder: Path, row: int) -> str:
+    for number, found in enumerate(rows_of_file(folder / "texts.parquet")):
+        if number == row:
+            return found["text"]
+    raise AssertionError(row)

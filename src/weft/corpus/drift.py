@@ -1,0 +1,80 @@
+"""Has a corpus changed since the last time? Two reports, compared figure by figure, each with a threshold.
+
+Shares are compared by their difference, whole distributions (lengths, languages, sources) by half the sum of all
+differences: the share of documents that would have to move to make them the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SHARE, DISTRIBUTION, RATIO = 0.05, 0.1, 0.2  # from which on a difference is drift
+
+
+@dataclass(frozen=True)
+class Difference:
+    what: str
+    before: float
+    now: float
+    change: float
+    threshold: float
+
+    @property
+    def drifts(self) -> bool:
+        return self.change > self.threshold
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "drifts": self.drifts}
+
+
+def compare(before: dict[str, Any], now: dict[str, Any]) -> list[Difference]:
+    """What has changed most, first those that are beyond their threshold."""
+    found = [
+        _share("share of documents kept", _kept(before), _kept(now)),
+        _ratio("bytes of an average document", _mean_bytes(before), _mean_bytes(now)),
+    ]
+    reasons = sorted({*before["counts"]["dropped"], *now["counts"]["dropped"]})
+    found += [_share(f"share dropped: {reason}", _dropped(before, reason), _dropped(now, reason)) for reason in reasons]
+    for what in ("lengths", "languages"):
+        found.append(_distribution(what, before[what]["kept"], now[what]["kept"]))
+    found.append(_distribution("sources", _sources(before), _sources(now)))
+    languages = sorted({*before["languages"]["kept"], *now["languages"]["kept"]})
+    for language in languages:
+        shares = [_part(report["languages"]["kept"], language) for report in (before, now)]
+        if max(shares) >= SHARE:
+            found.append(_share(f"share of {language}", *shares))
+    return sorted(found, key=lambda difference: (not difference.drifts, -difference.change / difference.threshold))
+
+
+def _share(what: str, before: float, now: float) -> Difference:
+    return Difference(what, before, now, abs(now - before), SHARE)
+
+
+def _ratio(what: str, before: float, now: float) -> Difference:
+    change = max(now, before) / max(min(now, before), 1e-9) - 1 if max(now, before) > 0 else 0.0
+    return Difference(what, before, now, change, RATIO)
+
+
+def _distribution(what: str, before: Mapping[str, float], now: Mapping[str, float]) -> Difference:
+    moved = sum(abs(_part(before, key) - _part(now, key)) for key in {*before, *now}) / 2
+    return Difference(f"{what}, all together", 0.0, moved, moved, DISTRIBUTION)
+
+
+def _part(counts: Mapping[str, float], key: str) -> float:
+    return counts.get(key, 0) / max(sum(counts.values()), 1e-9)
+
+
+def _kept(report: dict[str, Any]) -> float:
+    return report["counts"]["documents"] / max(report["counts"]["documents_read"], 1)
+
+
+def _dropped(report: dict[str, Any], reason: str) -> float:
+    return report["counts"]["dropped"].get(reason, 0) / max(report["counts"]["documents_read"], 1)
+
+
+def _mean_bytes(report: dict[str, Any]) -> float:
+    return report["counts"]["bytes"] / max(report["counts"]["documents"], 1)
+
+
+def _sources(report: dict[str, Any]) -> dict[str, float]:
+    return {source["name"]: source["bytes"] for source in report["sources"]}

@@ -1,0 +1,168 @@
+"""What a build reads, cut into pieces of work.
+
+A long file of lines is cut where lines (or blocks) end, small files are put together, so that a piece is about
+`PIECE_BYTES` of text: enough to be worth handing out, little enough to be done again after a kill. Packed files and
+tables are a piece each. The pieces follow from the files alone, never from the number of workers, and neither do the
+documents' numbers, so the result is the same however many there are.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+from weft.corpus.formats import LINES, TEXT, Reading
+from weft.corpus.read import find_files, text_size
+from weft.errors import InputError, RecipeError
+from weft.recipe import CorpusSection, ReadSection, SourceSection, Unit
+
+PIECE_BYTES, PIECE_FILES = 2**24, 1000
+CHUNK = 2**20
+BLANK_LINE = (b"\n\n", b"\n\r\n")
+
+
+@dataclass(frozen=True)
+class Source:
+    name: str
+    weight: float
+    files: tuple[Path, ...]
+    read: dict[str, Any]  # the arguments of `formats.Reading`
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """A file, and where it can be cut: offsets, each with the number of the line that begins there."""
+
+    file: str
+    bytes: int
+    sha256: str
+    cuts: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, or a range of it."""
+
+    file: str
+    begin: int = 0
+    end: int | None = None  # None: the whole file, of whatever kind it is
+    first_line: int = 0
+
+
+def reading_of(section: ReadSection, unit: Unit | None) -> dict[str, Any]:
+    return {"unit": section.documents or unit or "file", "text": section.text, "encoding": section.encoding}
+
+
+def find_sources(
+    section: CorpusSection, base: Path, fetched: dict[str, Path], own: tuple[Path, ...] = ()
+) -> list[Source]:
+    """`fetched` are the folders into which the pages of addresses were fetched, by the path of the source. What lies in
+    our `own` folders, those that are being written, is not read.
+    """
+    entries = section.sources or []
+    seen: dict[Path, str] = {}
+    names: set[str] = set()
+    sources = []
+    for entry in entries:
+        place = fetched.get(entry.path, base / entry.path).absolute()
+        if place.resolve() in seen:
+            raise RecipeError(
+                f"corpus.sources: {entry.path} is the same as {seen[place.resolve()]}; raise its weight instead."
+            )
+        found = [file for file in dict.fromkeys(find_files([place])) if not _is_in(file, own) or entry.path in fetched]
+        files = tuple(file for file in found if file.resolve() not in seen)  # those of a folder named before are its
+        if not files:
+            raise RecipeError(f"corpus.sources: all files of {entry.path} belong to a source named before it.")
+        seen |= dict.fromkeys([place.resolve(), *(file.resolve() for file in files)], entry.path)
+        read = reading_of(entry, section.documents)
+        Reading(**read)  # says so if the encoding is none
+        sources.append(Source(_name(entry, names), entry.weight, files, read))
+    return sources
+
+
+def _is_in(file: Path, folders: tuple[Path, ...]) -> bool:
+    return any(file.resolve().is_relative_to(folder) for folder in folders)
+
+
+def _name(entry: SourceSection, taken: set[str]) -> str:
+    """Short and, among the sources, its own; also the name of a folder."""
+    wanted = entry.name or "".join(c if c.isalnum() or c in "._-" else "-" for c in Path(entry.path).name).strip(".-")
+    wanted = wanted[:60] or "source"
+    if entry.name in taken:
+        raise RecipeError(f"corpus.sources: two are called {entry.name}.")
+    name = next(name for n in range(1, 10**6) if (name := wanted if n == 1 else f"{wanted}-{n}") not in taken)
+    taken.add(name)
+    return name
+
+
+def files_to_inspect(sources: Sequence[Source]) -> list[dict[str, Any]]:
+    return [
+        {"file": str(file), "unit": source.read["unit"], "piece": PIECE_BYTES}
+        for source in sources
+        for file in source.files
+    ]
+
+
+def inspect(piece: dict[str, Any]) -> dict[str, Any]:
+    """One pass over a file: its hash, and where it can be cut. Runs on a worker."""
+    file, unit = Path(piece["file"]), _cut_at(Path(piece["file"]), piece["unit"])
+    digest, offset, lines, cuts = hashlib.sha256(), 0, 0, []
+    wanted = piece["piece"]
+    with _readable(file) as stream:
+        while chunk := stream.read(min(CHUNK, piece["piece"])):
+            digest.update(chunk)
+            if unit is not None and offset + len(chunk) > wanted:
+                end = _end(chunk, max(wanted - offset, 0), unit)  # or, if none is in this chunk, in a later one
+                if end is not None:
+                    cuts.append([offset + end, lines + chunk.count(b"\n", 0, end)])
+                    wanted = offset + end + piece["piece"]
+            lines += chunk.count(b"\n")
+            offset += len(chunk)
+    return asdict(Inspected(str(file), offset, digest.hexdigest(), [cut for cut in cuts if cut[0] < offset]))
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[IO[bytes]]:
+    try:
+        with file.open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}.") from None
+
+
+def _cut_at(file: Path, unit: Unit) -> Unit | None:
+    """Between what a file can be cut; None if it cannot."""
+    ending = file.suffix.lower()
+    if ending in LINES:
+        return "line"
+    return unit if ending in TEXT and unit != "file" else None
+
+
+def _end(data: bytes, start: int, unit: Unit) -> int | None:
+    """Where the first line, or block, that ends from `start` on has ended."""
+    ends = [b"\n"] if unit == "line" else BLANK_LINE
+    found = [place + len(end) for end in ends if (place := data.find(end, start)) >= 0]
+    return min(found, default=None)
+
+
+def cut(files: Sequence[Inspected]) -> Iterator[list[Part]]:
+    """The pieces of a source."""
+    gathered: list[Part] = []
+    size = 0
+    for file in files:
+        if file.cuts:
+            borders = [[0, 0], *file.cuts, [file.bytes, 0]]
+            for (begin, line), (end, _) in pairwise(borders):
+                yield [Part(file.file, begin, end, line)]
+            continue
+        expected = text_size([Path(file.file)])
+        if gathered and (size + expected > PIECE_BYTES or len(gathered) >= PIECE_FILES):
+            yield gathered
+            gathered, size = [], 0
+        gathered.append(Part(file.file))
+        size += expected
+    if gathered:
+        yield gathered

@@ -1,0 +1,293 @@
+"""What came out of a build: figures (`report.json`), and a page to look at (`report.html`)."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from weft.corpus.drift import Difference, compare
+from weft.corpus.plan import Source
+from weft.corpus.sift import EXAMPLES
+from weft.errors import FolderError
+from weft.folders import read_json, write_file
+from weft.page import bars, grid, page, tiles, unfold
+
+REPORT, PAGE = "report.json", "report.html"
+READ_STEPS = ("not fetched", "unreadable", "empty")  # the steps of the funnel: what each takes away
+LAST_STEPS = ("contaminated", "exact duplicate", "near duplicate")
+MOST_LANGUAGES = 12
+
+Figures = dict[str, Any]
+
+
+def gather(
+    name: str,
+    sources: Sequence[Source],
+    pieces: Sequence[Figures],
+    sifted: Sequence[Figures],
+    written: Sequence[Figures],
+    chosen: Figures,
+    tests: Figures | None,
+    failures: dict[str, dict[str, str]],
+) -> Figures:
+    """The figures of all pieces in one."""
+    reasons: Counter[str] = _sum(figures["reasons"] for figures in sifted)
+    examples: dict[str, list[str]] = {}
+    for figures in sifted:
+        for reason, texts in figures["examples"].items():
+            examples[reason] = [*examples.get(reason, []), *texts][:EXAMPLES]
+    missing = [f"{address} {why}." for found in failures.values() for address, why in found.items()]
+    for reason, count in (
+        ("not fetched", len(missing)),
+        ("exact duplicate", chosen["exact"]),
+        ("near duplicate", chosen["near"]),
+    ):
+        if count:
+            reasons[reason] = count
+    examples |= {"not fetched": missing[:EXAMPLES]} if missing else {}
+    splits = {
+        split: {fact: _sum(figures[fact] for figures in written)[split] for fact in ("documents", "bytes", "tokens")}
+        for split in _sum(figures["documents"] for figures in written)
+    }
+    read = sum(figures["documents"] for figures in sifted) + len(missing)
+    counts = {
+        "documents_read": read,
+        "bytes_read": sum(figures["bytes"] for figures in sifted),
+        "documents": sum(figures["kept"] for figures in sifted) - chosen["exact"] - chosen["near"],
+        "bytes": sum(facts["bytes"] for facts in splits.values()),
+        "tokens": sum(facts["tokens"] for facts in splits.values()),
+        "dropped": dict(reasons.most_common()),
+        "splits": {split: facts["documents"] for split, facts in splits.items()},
+    }
+    return {
+        "name": name,
+        "counts": counts,
+        "funnel": _funnel(read, reasons),
+        "examples": examples,
+        "changes": _sum(figures["changes"] for figures in sifted),
+        "languages": _before_and_after("languages", sifted, written),
+        "lengths": _before_and_after("lengths", sifted, written),
+        "duplicates": chosen,
+        "sources": _by_source(sources, pieces, sifted, written),
+        "splits": splits,
+        "tests": tests and {**tests, "found": _found(reasons, written)},
+    }
+
+
+def _sum(counters: Iterable[dict[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for counter in counters:
+        total.update(counter)
+    return total
+
+
+def _found(reasons: Counter[str], written: Sequence[Figures]) -> int:
+    return reasons["contaminated"] + sum(figures["contaminated"] for figures in written)
+
+
+def _funnel(read: int, reasons: Counter[str]) -> list[list[Any]]:
+    """[step, documents left, reasons that took some away]"""
+    rules = [reason for reason in reasons if reason not in (*READ_STEPS, *LAST_STEPS, "language")]
+    steps = {
+        "readable": READ_STEPS,
+        "in a wanted language": ("language",),
+        "of good quality": tuple(sorted(rules, key=lambda rule: (-reasons[rule], rule))),
+        "not of a test set": ("contaminated",),
+        "no exact copy": ("exact duplicate",),
+        "no near copy": ("near duplicate",),
+    }
+    funnel: list[list[Any]] = [["read", read, []]]
+    for step, taken in steps.items():
+        gone = [reason for reason in taken if reasons[reason]]
+        if gone:
+            read -= sum(reasons[reason] for reason in gone)
+            funnel.append([step, read, gone])
+    return funnel
+
+
+def _before_and_after(what: str, sifted: Sequence[Figures], written: Sequence[Figures]) -> dict[str, dict[str, int]]:
+    return {
+        "read": dict(sorted(_sum(figures[what] for figures in sifted).items())),
+        "kept": dict(sorted(_sum(figures[what] for figures in written).items())),
+    }
+
+
+def _by_source(
+    sources: Sequence[Source], pieces: Sequence[Figures], sifted: Sequence[Figures], written: Sequence[Figures]
+) -> list[Figures]:
+    weights = sum(source.weight for source in sources)
+    rows = []
+    for number, source in enumerate(sources):
+        mine = [index for index, piece in enumerate(pieces) if piece["source_number"] == number]
+        rows.append(
+            {
+                "name": source.name,
+                "weight": source.weight / weights,
+                "documents_read": sum(sifted[index]["documents"] for index in mine),
+                "documents": sum(written[index]["rows"] for index in mine),
+                "bytes": sum(_sum([written[index]["bytes"]]).total() for index in mine),
+                "tokens": sum(_sum([written[index]["tokens"]]).total() for index in mine),
+            }
+        )
+    return rows
+
+
+def read_report(folder: Path) -> Figures:
+    if not (folder / REPORT).is_file():
+        raise FolderError(f"{folder} is not a corpus: it has no {REPORT}.")
+    report = read_json(folder / REPORT)
+    if not {"counts", "funnel", "sources", "languages", "lengths"} <= report.keys():
+        raise FolderError(f"{folder / REPORT} is not the report of a corpus.")
+    return report
+
+
+def write_report(folder: Path, earlier: Path | None = None, *, examples: bool = True) -> list[Difference]:
+    """The page, with what has changed since an earlier corpus. Without examples it can be passed on."""
+    report = read_report(folder)
+    if not examples:
+        report |= {"examples": {}, "duplicates": {**report["duplicates"], "largest": []}}
+    found = compare(read_report(earlier), report) if earlier is not None else []
+    write_file(folder / PAGE, _page(report, found, str(earlier)))
+    return found
+
+
+def _page(report: Figures, differences: list[Difference], earlier: str) -> bytes:
+    counts = report["counts"]
+    kept = counts["documents"] / max(counts["documents_read"], 1)
+    parts = [
+        f"<h1>{escape(report['name'])}</h1><p>A corpus: what was read, what was kept, and why the rest was not.</p>",
+        tiles(
+            {
+                "documents": f"{counts['documents']:,}",
+                "of those read": f"{kept:.0%}",
+                "of text": _megabytes(counts["bytes"]),
+                "tokens, about": _short(counts["tokens"]),
+                "copies": f"{report['duplicates']['exact'] + report['duplicates']['near']:,}",
+            }
+        ),
+    ]
+    if differences:
+        parts.append(_differences(differences, earlier))
+    parts += [_funnel_part(report), _dropped(report), _sources(report), _lengths(report), _languages(report)]
+    parts += [_duplicates(report), _rest(report)]
+    return page(report["name"], parts)
+
+
+def _funnel_part(report: Figures) -> str:
+    read = max(report["counts"]["documents_read"], 1)
+    rows = [(step, left, read, f"{left:,} ({left / read:.0%})") for step, left, _ in report["funnel"]]
+    return "<h2>From reading to keeping</h2>" + bars(rows)
+
+
+def _dropped(report: Figures) -> str:
+    counts, examples = report["counts"]["dropped"], report["examples"]
+    read = max(report["counts"]["documents_read"], 1)
+    if not examples:
+        rows = [(reason, count, count, f"{count:,} ({count / read:.1%})") for reason, count in counts.items()]
+        return "<h2>Dropped, and why</h2>" + bars(rows) if rows else ""
+    shown = [
+        unfold(f"{reason} — {count:,} documents ({count / read:.1%})", examples.get(reason, []))
+        for reason, count in counts.items()
+    ]
+    return f"<h2>Dropped, and why</h2><p>Open a reason for examples.</p>{''.join(shown)}"
+
+
+def _sources(report: Figures) -> str:
+    total = max(sum(source["bytes"] for source in report["sources"]), 1)
+    rows = []
+    for source in report["sources"]:
+        share = source["bytes"] / total
+        rows.append(
+            [
+                source["name"],
+                f"{source['documents_read']:,}",
+                f"{source['documents']:,}",
+                _megabytes(source["bytes"]),
+                _short(source["tokens"]),
+                f"{share:.1%}",
+                f"{source['weight']:.1%}",
+                f"{source['weight'] / share:.2f}×" if share else "–",
+            ]
+        )
+    headings = ["source", "read", "kept", "text", "tokens", "of the text", "of training", "seen"]
+    note = "<p>“Seen” is how often training reads a source while it reads as much as the whole corpus.</p>"
+    return "<h2>Sources</h2>" + grid(headings, rows) + note
+
+
+def _lengths(report: Figures) -> str:
+    read, kept = ({int(power): count for power, count in report["lengths"][when].items()} for when in ("read", "kept"))
+    powers = range(min([*read, *kept], default=0), max([*read, *kept], default=-1) + 1)
+    rows = []
+    for power in powers:
+        whole, part = max(read.get(power, 0), kept.get(power, 0)), kept.get(power, 0)
+        name = "0" if power == 0 else f"{2 ** (power - 1):,} – {2**power - 1:,}"
+        rows.append((name, part, whole, f"{part:,} of {read.get(power, 0):,}"))
+    return "<h2>Length, in characters</h2><p>Light: read. Dark: kept.</p>" + bars(rows)
+
+
+def _languages(report: Figures) -> str:
+    read, kept = report["languages"]["read"], report["languages"]["kept"]
+    order = sorted({**read, **kept}, key=lambda language: (-read.get(language, 0), language))
+    rows = [
+        (
+            language,
+            kept.get(language, 0),
+            max(read.get(language, 0), kept.get(language, 0)),
+            f"{kept.get(language, 0):,} of {read.get(language, 0):,}",
+        )
+        for language in order[:MOST_LANGUAGES]
+    ]
+    more = f"<p>And {len(order) - MOST_LANGUAGES} more.</p>" if len(order) > MOST_LANGUAGES else ""
+    return "<h2>Languages</h2>" + bars(rows) + more
+
+
+def _duplicates(report: Figures) -> str:
+    found = report["duplicates"]
+    if not found["groups"]:
+        return "<h2>Copies</h2><p>None were found.</p>"
+    rows = [(f"groups of {size}", count, count, f"{count:,}") for size, count in found["sizes"].items()]
+    note = (
+        f"<p>{found['exact']:,} documents have the same words as another, {found['near']:,} nearly the same; "
+        f"{found['across']:,} of these are copies of a document of another source.</p>"
+    )
+    largest = [unfold(f"{one['documents']:,} copies of one text", [one["text"]]) for one in found["largest"]]
+    return "<h2>Copies</h2>" + note + bars(rows) + "".join(largest)
+
+
+def _rest(report: Figures) -> str:
+    rows = [
+        [split, f"{facts['documents']:,}", _megabytes(facts["bytes"]), _short(facts["tokens"])]
+        for split, facts in report["splits"].items()
+    ]
+    html = "<h2>Splits</h2>" + grid(["split", "documents", "text", "tokens"], rows)
+    if report["changes"]:
+        changed = [[change, f"{count:,}"] for change, count in sorted(report["changes"].items())]
+        html += "<h2>Cleaning</h2>" + grid(["what was changed", "documents"], changed)
+    if tests := report["tests"]:
+        html += (
+            f"<h2>Test sets</h2><p>{tests['found']:,} documents share a row of {tests['words']} words with one of "
+            f"{tests['texts']:,} test texts; {tests['short']:,} of those are too short to be looked for.</p>"
+        )
+    return html
+
+
+def _differences(differences: list[Difference], earlier: str) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(d.what)}</td><td>{d.before:.3g}</td><td>{d.now:.3g}</td>"
+        f"<td>{'<span class=flag>drift</span>' if d.drifts else 'as before'}</td></tr>"
+        for d in differences
+    )
+    head = "<tr><th>what</th><th>before</th><th>now</th><th></th></tr>"
+    return f"<h2>Against {escape(earlier)}</h2><table>{head}{rows}</table>"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.2f} GB"
+
+
+def _short(count: int) -> str:
+    for unit, scale in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return str(count)

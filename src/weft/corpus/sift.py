@@ -1,0 +1,205 @@
+"""The first pass over a piece: documents are read, cleaned and judged, and what is needed to find copies is noted.
+
+A piece leaves a folder behind: `texts.parquet` with the documents that are still in, a row of `keys.bin` (the hash of
+its words, its length), of `bands.bin` and of `signatures.bin` (see `near_duplicates`) for each; `dropped.parquet` with
+the reasons for the others; and `figures.json`.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from weft.corpus.clean import Cleaning, clean
+from weft.corpus.contamination import is_contaminated, load_rows
+from weft.corpus.formats import Reading, Skipped
+from weft.corpus.language import language_of
+from weft.corpus.near_duplicates import band_keys, plain_words, sign
+from weft.corpus.quality import Thresholds, why_not
+from weft.corpus.read import Document, scan, scan_range
+from weft.corpus.tables import DROPPED, TEXTS, Table
+from weft.errors import InputError
+from weft.folders import disk_errors, private_folder, rename_unless_there, to_json, write_file
+from weft.recipe import BuildSection, FilterSection
+
+FIGURES, KEYS, BANDS, SIGNATURES = "figures.json", "keys.bin", "bands.bin", "signatures.bin"
+EXAMPLES, EXAMPLE_LETTERS = 3, 280  # of each reason, in each piece
+ROWS = "test-rows.npy"  # in the folder of the work
+
+
+@dataclass
+class Figures:
+    """What happened, in numbers; those of pieces add up."""
+
+    documents: int = 0
+    bytes: int = 0  # of text, as it was read
+    kept: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)  # of cleaning, in documents
+    languages: Counter[str] = field(default_factory=Counter)  # of what was read
+    lengths: Counter[str] = field(default_factory=Counter)  # powers of two of characters, of what was read
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def drop(self, reason: str, example: str) -> None:
+        self.reasons[reason] += 1
+        shown = self.examples.setdefault(reason, [])
+        if len(shown) < EXAMPLES:
+            shown.append(example[:EXAMPLE_LETTERS])
+
+
+def sift(piece: dict[str, Any]) -> dict[str, Any]:
+    """Runs on a worker; `piece` is one of `build._pieces`. The folder appears when it is whole: a worker that a killed
+    build has left behind may be at the same piece.
+    """
+    folder = Path(piece["folder"])
+    if not folder.is_dir():
+        with disk_errors(folder), private_folder(folder.parent) as new:
+            figures = _sift_into(new, piece, BuildSection(**piece["settings"]))
+            write_file(new / FIGURES, to_json(vars(figures)))
+            rename_unless_there(new, folder)
+    return json.loads((folder / FIGURES).read_text("utf-8"))
+
+
+def said_thresholds(section: FilterSection) -> dict[str, Any]:
+    """Those that the recipe sets: pairs as tuples, and null as what switches the rule off."""
+    off: dict[str, Any] = {
+        "least_words": 0,
+        "most_words": 2**62,
+        "stop_words": 0,
+        "common_rows": (),
+        "repeated_rows": (),
+    }
+    said: dict[str, Any] = {}
+    for name in section.model_fields_set:
+        value = getattr(section, name)
+        if name in ("common_rows", "repeated_rows") and value is not None:
+            value = tuple((int(length), share) for length, share in value)
+        said[name] = off.get(name) if value is None else tuple(value) if isinstance(value, list) else value
+    return said
+
+
+def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection) -> Figures:
+    figures, notes = Figures(), _Notes(folder, settings.deduplicate.near)
+    judge = _Judge(folder.parent, settings, figures)
+    with Table(folder / "texts.parquet", TEXTS) as texts, Table(folder / "dropped.parquet", DROPPED) as dropped:
+        for shown, found in _scan(piece):
+            lineage: dict[str, Any] = {"source": piece["source"], "file": shown}
+            if isinstance(found, Skipped):
+                reason = "empty" if found.is_empty else "unreadable"
+                figures.documents += 1
+                detail = writable(f"{found.place} {found.reason}".lstrip(", "))
+                figures.drop(reason, f"{shown}, {detail}.")
+                dropped.add(
+                    {**lineage, "member": "", "number": -1, "reason": reason, "detail": detail, "characters": 0}
+                )
+                continue
+            lineage |= {"member": writable(found.member), "number": found.number}
+            broken, facts = judge(found)
+            if broken is not None:
+                dropped.add({**lineage, "reason": broken, "detail": "", "characters": len(found.text)})
+                continue
+            texts.add({"id": notes.add(facts["text"]), **lineage, **facts})
+            figures.kept += 1
+    notes.close()
+    return figures
+
+
+def _scan(piece: dict[str, Any]) -> Iterator[tuple[str, Document | Skipped]]:
+    reading = Reading(**piece["read"])
+    for part in piece["parts"]:
+        file = Path(part["file"])
+        if part["end"] is None:
+            found = scan(file, reading)
+        else:
+            found = scan_range(file, part["begin"], part["end"], replace(reading, first_line=part["first_line"]))
+        try:
+            for item in found:
+                yield part["shown"], item
+        except OSError as error:
+            raise InputError(f"{part['shown']} cannot be read: {error.strerror or error}.") from None
+
+
+def writable(text: str | None) -> str | None:
+    """Names of files, and what pages say, may hold half of a character, which no file can."""
+    return None if text is None else text.encode("utf-8", "replace").decode()
+
+
+class _Judge:
+    """A document's text made clean, or the reason why it goes."""
+
+    def __init__(self, work: Path, settings: BuildSection, figures: Figures) -> None:
+        self.settings, self.figures = settings, figures
+        self.said = said_thresholds(settings.filter) if settings.filter else {}
+        self.cleaning = Cleaning(settings.clean.repair, settings.clean.form, settings.clean.mask)
+        self.rows = load_rows(work / ROWS) if settings.decontaminate else None
+        self.limits: dict[str | None, Thresholds] = {}
+
+    def __call__(self, document: Document) -> tuple[str | None, dict[str, Any]]:
+        figures = self.figures
+        figures.documents += 1
+        figures.bytes += len(document.text.encode())
+        text, done = (cleaned := clean(document.text, self.cleaning)).text, cleaned.done
+        figures.changes.update(done)
+        language = language_of(text) if text else None
+        figures.languages[language or "unknown"] += 1
+        figures.lengths[str(len(text).bit_length())] += 1
+        contaminated = self._is_contaminated(text)
+        reason = self._reason(text, language, contaminated)
+        if reason is not None:
+            figures.drop(reason, text)
+            return reason, {}
+        page = document.facts
+        return None, {
+            "text": text,
+            "language": language,
+            "address": writable(document.address),
+            "title": writable(page.title) if page else None,
+            "author": writable(page.author) if page else None,
+            "date": page.date if page else None,
+            "changes": list(done),
+            "contaminated": contaminated,
+        }
+
+    def _is_contaminated(self, text: str) -> bool:
+        asked = self.settings.decontaminate
+        return asked is not None and self.rows is not None and is_contaminated(text, self.rows, asked.words)
+
+    def _reason(self, text: str, language: str | None, contaminated: bool) -> str | None:
+        if not text:
+            return "empty"
+        if self.settings.languages is not None and language not in self.settings.languages:
+            return "language"
+        if self.settings.filter and (reason := why_not(text, language, self._limits(language))):
+            return reason
+        asked = self.settings.decontaminate
+        return "contaminated" if contaminated and asked is not None and asked.action == "drop" else None
+
+    def _limits(self, language: str | None) -> Thresholds:
+        if language not in self.limits:
+            self.limits[language] = replace(Thresholds.of(language), **self.said)
+        return self.limits[language]
+
+
+class _Notes:
+    """What is needed to find copies, a row for each document, written as it comes."""
+
+    def __init__(self, folder: Path, near: bool) -> None:
+        self.near = near
+        self.keys, self.bands, self.signatures = ((folder / name).open("wb") for name in (KEYS, BANDS, SIGNATURES))
+
+    def add(self, text: str) -> str:
+        words = plain_words(text)
+        key = hashlib.blake2b(words or text.encode(), digest_size=16).digest()
+        self.keys.write(key + len(text).to_bytes(8, "little"))
+        if self.near:
+            signature = sign([words])
+            self.signatures.write(signature.tobytes())
+            self.bands.write(band_keys(signature).tobytes())
+        return key.hex()
+
+    def close(self) -> None:
+        for file in (self.keys, self.bands, self.signatures):
+            file.close()

@@ -1,0 +1,87 @@
+"""Parquet, a bounded number of rows at a time, the same bytes for the same rows."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from weft.errors import needs
+
+pyarrow = needs("pyarrow", "corpus", "to build a corpus")
+parquet = needs("pyarrow.parquet", "corpus", "to build a corpus")
+
+GROUP_LETTERS, GROUP_ROWS = 4_000_000, 20_000  # that are held in memory before they are written
+_text, _lineage = (
+    pyarrow.large_string(),
+    [
+        ("source", pyarrow.string()),
+        ("file", pyarrow.string()),
+        ("member", pyarrow.string()),  # of an archive
+        ("number", pyarrow.int64()),  # of its line, row, page or block's first line in the file, from 0
+    ],
+)
+TEXTS = pyarrow.schema(
+    [
+        ("id", pyarrow.string()),  # a hash of its words
+        ("text", _text),
+        *_lineage,
+        ("address", pyarrow.string()),
+        ("title", pyarrow.string()),
+        ("author", pyarrow.string()),
+        ("date", pyarrow.string()),
+        ("language", pyarrow.string()),
+        ("changes", pyarrow.list_(pyarrow.string())),  # what cleaning did: repaired, invisible, normalised …
+        ("contaminated", pyarrow.bool_()),
+    ]
+)
+DROPPED = pyarrow.schema(
+    [
+        *_lineage,
+        ("reason", pyarrow.string()),
+        ("detail", pyarrow.string()),  # why it could not be read; the id of the document it is a copy of
+        ("characters", pyarrow.int64()),
+    ]
+)
+
+
+class Table:
+    """Rows on their way to a file. One that has none is not written."""
+
+    def __init__(self, file: Path, schema: Any) -> None:
+        self.file, self.schema = file, schema
+        self.rows: list[dict[str, Any]] = []
+        self.letters = 0
+        self.writer: Any = None
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        self.letters += len(row.get("text", ""))
+        if self.letters >= GROUP_LETTERS or len(self.rows) >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self.rows:
+            return
+        if self.writer is None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.writer = parquet.ParquetWriter(self.file, self.schema, compression="zstd")
+        self.writer.write_table(pyarrow.Table.from_pylist(self.rows, schema=self.schema))
+        self.rows, self.letters = [], 0
+
+    def __enter__(self) -> "Table":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._flush()
+        if self.writer is not None:
+            self.writer.close()
+
+
+def rows_of_file(file: Path) -> Any:
+    """Its rows, a few at a time."""
+    if not file.is_file():
+        return
+    for batch in parquet.ParquetFile(file).iter_batches(256):
+        yield from batch.to_pylist()

@@ -1,0 +1,108 @@
+"""The second pass over a piece: what stays is written, each split and source into a folder of its own."""
+
+import json
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.corpus.choose import COPIES, CUT, EXACT, FATES, FIRST_SPLIT, NEAR
+from weft.corpus.split import SPLITS, Division, Shares, Split
+from weft.corpus.tables import DROPPED, TEXTS, Table, rows_of_file
+from weft.corpus.words import is_unspaced, words_of
+from weft.folders import disk_errors, private_folder, sha256_of, to_json, write_file
+
+WRITTEN = "written.json"
+TOKEN_BYTES, TOKEN_LETTERS = 4.3, 1.5  # in a token of a 32,000-token vocabulary: of English; of Chinese, about
+REASONS = {EXACT: "exact duplicate", NEAR: "near duplicate"}
+
+
+@dataclass
+class Written:
+    """In numbers, each by split; those of pieces add up."""
+
+    rows: int = 0  # documents; some may be cut in parts
+    documents: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+    tokens: Counter[str] = field(default_factory=Counter)
+    languages: Counter[str] = field(default_factory=Counter)  # of all of them
+    lengths: Counter[str] = field(default_factory=Counter)  # powers of two of characters
+    contaminated: int = 0
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def write(piece: dict[str, Any]) -> dict[str, Any]:
+    """Runs on a worker."""
+    folder, out = Path(piece["folder"]), Path(piece["out"])
+    if not _is_done(folder, out):
+        with disk_errors(out), private_folder(folder.parent) as new:
+            written = _write_into(new, folder, piece)
+            for place in written.files:
+                (out / place).parent.mkdir(parents=True, exist_ok=True)
+                (new / place).replace(out / place)
+            write_file(folder / WRITTEN, to_json(vars(written)))
+    return json.loads((folder / WRITTEN).read_text("utf-8"))
+
+
+def _is_done(folder: Path, out: Path) -> bool:
+    """By the files themselves: they may have been taken away since."""
+    if not (folder / WRITTEN).is_file():
+        return False
+    files = json.loads((folder / WRITTEN).read_text("utf-8"))["files"]
+    return all((out / name).is_file() and sha256_of(out / name) == facts["sha256"] for name, facts in files.items())
+
+
+def _write_into(out: Path, folder: Path, piece: dict[str, Any]) -> Written:
+    written = Written()
+    name, shares = f"{piece['number']:05}.parquet", Shares(*piece["shares"])
+    places: dict[str, Path] = {split: Path(split) / piece["source"] / name for split in SPLITS}
+    places["dropped"] = Path("dropped") / name
+    fates = np.load(folder / FATES, allow_pickle=False)
+    copies = np.load(folder / COPIES, allow_pickle=False)
+    with ExitStack() as stack:
+        tables = {
+            split: stack.enter_context(Table(out / place, DROPPED if split == "dropped" else TEXTS))
+            for split, place in places.items()
+        }
+        for row in rows_of_file(folder / "dropped.parquet"):
+            tables["dropped"].add(row)
+        for row, fate, copy in zip(rows_of_file(folder / "texts.parquet"), fates.tolist(), copies, strict=True):
+            if fate in REASONS:
+                lineage = {key: row[key] for key in ("source", "file", "member", "number")}
+                facts = {"reason": REASONS[fate], "detail": copy.tobytes().hex(), "characters": len(row["text"])}
+                tables["dropped"].add({**lineage, **facts})
+                continue
+            _count(written, row)
+            for split, text in _parts(row["text"], fate, shares):
+                tables[split].add({**row, "text": text})
+                _count_part(written, split, text)
+    for place in places.values():
+        if (out / place).is_file():
+            facts = {"bytes": (out / place).stat().st_size, "sha256": sha256_of(out / place)}
+            written.files[place.as_posix()] = facts
+    return written
+
+
+def _parts(text: str, fate: int, shares: Shares) -> list[tuple[Split, str]]:
+    if fate != CUT:
+        return [(SPLITS[fate - FIRST_SPLIT], text)]
+    division = Division(shares, None)
+    return [(split, part) for split in SPLITS if (part := division.part(split, text, 0.0).strip())]
+
+
+def _count(written: Written, row: dict[str, Any]) -> None:
+    written.rows += 1
+    written.languages[row["language"] or "unknown"] += 1
+    written.lengths[str(len(row["text"]).bit_length())] += 1
+    written.contaminated += bool(row["contaminated"])
+
+
+def _count_part(written: Written, split: Split, text: str) -> None:
+    size = len(text.encode())
+    unspaced = is_unspaced(words_of(text[:1000]))
+    written.documents[split] += 1
+    written.bytes[split] += size
+    written.tokens[split] += round(len(text) / TOKEN_LETTERS if unspaced else size / TOKEN_BYTES)
