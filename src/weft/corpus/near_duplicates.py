@@ -58,13 +58,13 @@ def sign(texts: Sequence[bytes]) -> Signatures:
     for signature, text in zip(signatures, texts, strict=True):
         found = shingles(text)
         for start in range(0, len(found), BLOCK):
-            np.minimum(signature, _multiplied(found[start : start + BLOCK]).min(axis=1), out=signature)
+            np.minimum(signature, _smallest(found[start : start + BLOCK]), out=signature)
     return signatures
 
 
-def _multiplied(numbers: Numbers) -> NDArray[np.uint32]:
+def _smallest(numbers: Numbers) -> NDArray[np.uint32]:
     """Under every order: multiply by an odd number, keep the upper half (Dietzfelbinger et al. 1997)."""
-    return (FACTORS[:, None] * numbers[None, :] >> np.uint64(32)).astype(np.uint32)
+    return ((FACTORS[:, None] * numbers[None, :]).min(axis=1) >> np.uint64(32)).astype(np.uint32)
 
 
 def scramble(x: Numbers) -> Numbers:
@@ -80,10 +80,7 @@ FACTORS: Numbers = scramble(np.arange(1, ORDERS + 1, dtype=np.uint64) * np.uint6
 def band_keys(signatures: Signatures) -> Numbers:
     """(documents, BANDS): documents with the same key in a band agree in all of its rows."""
     rows = signatures.reshape(len(signatures), BANDS, ROWS).astype(np.uint64)
-    key = np.zeros(rows.shape[:2], np.uint64)
-    for row in range(ROWS):
-        key = scramble(key + rows[:, :, row])
-    return key
+    return (rows * FACTORS[:ROWS]).sum(axis=2)  # modulo 2^64
 
 
 # What a text without a word has.

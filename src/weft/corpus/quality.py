@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.corpus.near_duplicates import Numbers, scramble
+from weft.corpus.near_duplicates import Numbers
 from weft.corpus.words import UNSPACED, words_of
 
 BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·")
@@ -20,6 +20,7 @@ ELLIPSES = ("...", "…", "……", "[…]", "[...]")
 SYMBOLS = ("#", "...", "…")
 DIGIT = re.compile(r"\d")
 DIGITS = "0123456789"
+MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, with its bits all over
 WITHOUT_LETTER = re.compile(r"(?<!\S)(?:[^\w\s]|[\d_])+(?!\S)")  # a word
 _STOP_WORDS = {
     "en": "the be to of and that have with",
@@ -92,10 +93,10 @@ class Measured:
     def rows(self, lengths: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
         """Rising lengths, each with a number for every row of so many words: equal rows have equal numbers."""
         codes = np.fromiter(map(hash, self.words), np.int64, len(self.words)).view(np.uint64)
-        mixed, length = scramble(codes), 1
+        mixed, length = codes, 1
         for wanted in sorted(lengths):
             while length < min(wanted, len(codes)):
-                mixed = scramble(mixed[:-1] + codes[length:])
+                mixed = mixed[:-1] * MIX + codes[length:]  # modulo 2^64
                 length += 1
             yield wanted, mixed if wanted <= len(codes) else codes[:0]
 
@@ -175,12 +176,15 @@ def _repeats(parts: list[str], text: str, most: float | None, most_text: float |
 def _has_common_rows(t: Measured, limits: Thresholds) -> bool:
     most = dict(limits.common_rows)
     for length, rows in t.rows(list(most)):
-        _, first, counts = np.unique(rows, return_index=True, return_counts=True)
-        if len(rows) and (count := int(counts.max())) > 1:
-            place = int(first[counts == count].min())
-            spaces = 0 if t.language in UNSPACED else length - 1
-            if _exceeds(count * (int(t.ends[place + length] - t.ends[place]) + spaces) / len(t.text), most[length]):
-                return True
+        again = _not_alone(rows)
+        if len(again) == 0:  # and so neither is any longer row
+            return False
+        _, first, counts = np.unique(rows[again], return_index=True, return_counts=True)
+        count = int(counts.max())
+        place = int(again[first[counts == count].min()])
+        spaces = 0 if t.language in UNSPACED else length - 1
+        if _exceeds(count * (int(t.ends[place + length] - t.ends[place]) + spaces) / len(t.text), most[length]):
+            return True
     return False
 
 
@@ -188,7 +192,7 @@ def _repeats_rows(t: Measured, limits: Thresholds) -> bool:
     most = dict(limits.repeated_rows)
     for length, rows in t.rows(list(most)):
         again = _not_alone(rows)
-        if len(again) == 0:  # and so neither is any longer row
+        if len(again) == 0:
             return False
         if _repeated_text(rows, again, length, t.ends) > most[length] * len(t.text):
             return True
