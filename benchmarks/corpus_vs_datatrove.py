@@ -130,7 +130,7 @@ def measured(command: list[str]) -> tuple[float, int]:
     listener.start()
     while process.poll() is None:
         most = max(most, memory_of(process.pid))
-        time.sleep(0.2)
+        time.sleep(0.5)
     seconds = time.perf_counter() - began
     listener.join()
     assert process.returncode == 0, said[0][-3000:]

@@ -54,8 +54,8 @@ def _lines(items: Iterable[Item], what: str, total: int | None, unit: str) -> It
 class Gauge:
     """How many documents and megabytes are done, of about how many bytes, and how fast."""
 
-    def __init__(self, what: str, total: int) -> None:
-        self.what, self.total = what, total
+    def __init__(self, what: str, total: int, unit: str = "documents") -> None:
+        self.what, self.total, self.unit = what, total, unit
         self.documents = self.bytes = 0
         self.began = self.last = time.monotonic()
         self.bar: Any = None
@@ -85,8 +85,8 @@ class Gauge:
         seconds = max(time.monotonic() - self.began, 1e-9)
         megabytes = self.bytes / 1e6
         return (
-            f"{self.documents:,} documents, {megabytes:,.{1 if megabytes < 10 else 0}f} MB "
-            f"({self.documents / seconds:,.0f} documents/s, {megabytes / seconds:,.1f} MB/s)"
+            f"{self.documents:,} {self.unit}, {megabytes:,.{1 if megabytes < 10 else 0}f} MB "
+            f"({self.documents / seconds:,.0f} {self.unit}/s, {megabytes / seconds:,.1f} MB/s)"
         )
 
     def __exit__(self, *_: object) -> None:

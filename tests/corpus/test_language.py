@@ -38,7 +38,7 @@ def test_what_is_evident_is_what_the_model_says():
             told += evident is not None
             if evident == "en":  # poems of the Tang it takes for other languages
                 assert _identifier().classify(part)[0] == "en"
-    assert told > 100
+    assert told > 50
 
 
 def test_too_little_to_tell_by():
