@@ -159,10 +159,9 @@ def _known(place: Path) -> dict[str, Any]:
 
 def _inspect(sources: Sequence[Source], workers: int | None) -> list[list[Inspected]]:
     pieces = files_to_inspect(sources)
-    with Gauge(
-        "Looking at the files", sum(file.stat().st_size for source in sources for file in source.files)
-    ) as gauge:
-        found = []
+    size = sum(file.stat().st_size for source in sources for file in source.files)
+    found = []
+    with Gauge("Looking at the files", size, "files") as gauge:
         for facts in work_on(pieces, inspect, workers):
             found.append(Inspected(**facts))
             gauge.add(1, facts["bytes"])
