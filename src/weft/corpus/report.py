@@ -187,7 +187,7 @@ def _dropped(report: Figures) -> str:
         rows = [(reason, count, count, f"{count:,} ({count / read:.1%})") for reason, count in counts.items()]
         return "<h2>Dropped, and why</h2>" + bars(rows) if rows else ""
     shown = [
-        unfold(f"{reason} — {count:,} documents ({count / read:.1%})", examples.get(reason, []))
+        unfold(f"{reason} — {count:,} document{'s'[: count > 1]} ({count / read:.1%})", examples.get(reason, []))
         for reason, count in counts.items()
     ]
     return f"<h2>Dropped, and why</h2><p>Open a reason for examples.</p>{''.join(shown)}"
@@ -261,6 +261,10 @@ def _rest(report: Figures) -> str:
         for split, facts in report["splits"].items()
     ]
     html = "<h2>Splits</h2>" + grid(["split", "documents", "text", "tokens"], rows)
+    if sum(facts["documents"] for facts in report["splits"].values()) > report["counts"]["documents"]:
+        html += (
+            "<p>Of a source with a few long documents each is cut: its beginning is trained on, its end held out.</p>"
+        )
     if report["changes"]:
         changed = [[change, f"{count:,}"] for change, count in sorted(report["changes"].items())]
         html += "<h2>Cleaning</h2>" + grid(["what was changed", "documents"], changed)
