@@ -29,7 +29,8 @@ table { width: 100%; border-collapse: collapse; overflow: hidden }
 td { padding: .45rem .9rem; border-top: 1px solid var(--line); vertical-align: top; font-variant-numeric: tabular-nums }
 tr:first-child td { border-top: 0 }
 td:first-child { color: var(--soft); white-space: nowrap; width: 1% }
-th { white-space: nowrap; padding: .45rem .9rem; text-align: left; font-weight: 500; font-size: .85rem; color: var(--soft) }
+th { padding: .45rem .9rem; text-align: left; font-weight: 500; font-size: .85rem; color: var(--soft);
+  white-space: nowrap }
 .bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: .35rem .9rem; align-items: center }
 .bars span { color: var(--soft); font-variant-numeric: tabular-nums; font-size: .9rem }
 .bars i { display: block; height: .9rem; border-radius: .25rem; position: relative;
