@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from weft.corpus import engine
 from weft.errors import WeftError
 
 app = typer.Typer(
@@ -220,6 +221,7 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name in Chinese on an ASCII terminal is no reason to stop
+    engine.is_command = True
     try:
         if app(arguments, standalone_mode=False) == 130:  # typer has swallowed Ctrl-C and gives its code
             raise KeyboardInterrupt

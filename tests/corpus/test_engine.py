@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,36 @@ def test_a_users_mistake_is_raised_as_it_was_there():
 
 def test_no_pieces_no_work():
     assert list(work_on([], double)) == []
+
+
+def test_ctrl_c_ends_the_work_at_any_moment(tmp_path):
+    """Also while the workers start, where daft would wait for ever. The signal goes to all, as from a terminal."""
+    (tmp_path / "random.py").write_text("raise SystemExit('not this one')")  # as a user may have in their folder
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_text(f"{number} " * 1000)
+    for started in ("Popen", "anything"):
+        script = INTERRUPTED.format(started=started)
+        process = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 130, said
+        assert "Traceback" not in said
+
+
+INTERRUPTED = """
+import os, signal, subprocess, sys
+real = subprocess.Popen
+workers = []
+def popen(*arguments, **options):
+    process = real(*arguments, **options)
+    if "daft.execution.udf_worker" in arguments[0]:
+        if "{started}" == "Popen":
+            process.kill()  # Ctrl-C reaches the workers, too
+        if not workers:
+            os.kill(os.getpid(), signal.SIGINT)
+        workers.append(process)
+    return process
+subprocess.Popen = popen
+sys.argv = ["weft", "corpus", ".", "-o", "out", "--workers", "2"]
+from weft.cli import main
+main()
+"""

@@ -9,13 +9,19 @@ pieces that are missing.
 import importlib
 import json
 import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from weft.errors import InputError, needs
+from weft.progress import say
 
 Piece = dict[str, Any]
 Figures = dict[str, Any]
+is_command = False  # whether the process is ours to end
 
 
 def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: int | None = None) -> Iterator[Figures]:
@@ -27,6 +33,7 @@ def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: 
         return
     os.environ.setdefault("DAFT_PROGRESS_BAR", "0")  # there is one bar, ours
     os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # a random.py where somebody works is not the workers' random
     daft = needs("daft", "corpus", "to build a corpus")
     count = workers or os.cpu_count() or 1
 
@@ -44,8 +51,47 @@ def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: 
 
     frame = daft.from_pydict({"piece": [json.dumps(piece) for piece in pieces]})
     answers = frame.into_batches(1).select(Worker(work.__module__, work.__name__)(daft.col("piece")).alias("answer"))
-    for row in answers.iter_rows():
-        answer = json.loads(row["answer"])
-        if "error" in answer:
-            raise InputError(answer["error"])
-        yield answer["figures"]
+    with _interruptible():
+        for row in answers.iter_rows():
+            answer = json.loads(row["answer"])
+            if "error" in answer:
+                raise InputError(answer["error"])
+            yield answer["figures"]
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the work. While daft waits, it does not notice: the signal may reach one of its own threads, and once
+    its workers are gone it may wait for ever. What is done is on the disk, so a command can end in the middle.
+    """
+    main = threading.main_thread()
+    if threading.current_thread() is not main or not hasattr(signal, "pthread_kill"):
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # every signal writes its number there
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            if os.read(reader, 1) == bytes([signal.SIGINT]) and not done.is_set():
+                if is_command:
+                    if sys.stderr.isatty():
+                        sys.stderr.write("\x1b[?25h\n")  # the cursor, which the bar hides
+                    say("weft: interrupted. The same command goes on with it.")
+                    os._exit(130)
+                signal.pthread_kill(main.ident or 0, signal.SIGINT)  # wakes it up
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        signal.set_wakeup_fd(before)
+        os.write(writer, b"\0")
+        watcher.join()
+        os.close(reader)
+        os.close(writer)
