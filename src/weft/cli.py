@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from weft.corpus import engine
-from weft.errors import WeftError
+from weft.errors import InputError, WeftError
 
 app = typer.Typer(
     name="weft",
@@ -82,7 +82,10 @@ def corpus(
     """Build a clean corpus: read, extract, clean, filter, deduplicate, split; with a report to look at."""
     from weft.corpus.command import build_from_recipe, build_from_sources, report_on
 
-    if sources[0] == "report" and output is None:
+    is_report = sources[0] == "report" and output is None
+    if not is_report and (against is not None or no_examples):
+        raise InputError("--against and --no-examples go with: weft corpus report DIR.")
+    if is_report:
         _print(report_on(sources[1:], against, examples=not no_examples), as_json)
         return
     options: dict[str, Any] = {"documents": documents, "text": text, "languages": languages, "validation": validation}

@@ -9,6 +9,7 @@ hashes.
 import ctypes
 import errno
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from typing import Any
 
 from weft.errors import FolderError
 
+fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 MANIFEST = "weft.json"
 STALE_SECONDS = 3600.0  # nobody is still writing what nobody touched for an hour
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
@@ -97,6 +99,20 @@ def put_in_place(new: Path, path: Path, *, ours: tuple[str, ...]) -> None:
     _sync_tree(new)
     _swap(new, path)
     _sync(path.parent)
+
+
+@contextmanager
+def locked(file: Path, otherwise: str) -> Iterator[None]:
+    """Ours alone, until the end of the block or of the process. `otherwise` says that it is somebody else's."""
+    with disk_errors(file):
+        handle = file.open("ab")
+    with handle:
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderError(otherwise) from None
+        yield
 
 
 @contextmanager

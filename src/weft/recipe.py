@@ -41,7 +41,7 @@ class SourceSection(ReadSection):
         description="a file (text, .jsonl, .csv, .parquet, pages, crawls; also packed), a folder, a pattern; with "
         "build also an http(s) address, or a .urls file with one in each line",
     )
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False, description="its share of what training sees")
+    weight: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False, description="its share of what training sees")
     name: str | None = Field(None, pattern=r"^\w[\w.-]{0,63}$", description="in the report; by its path if left out")
 
 
@@ -83,8 +83,10 @@ class FilterSection(Section):
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:
+        if self.word_length is not None and not self.word_length[0] <= self.word_length[1]:
+            raise ValueError("word_length is the shortest and the longest, such as [3, 10]")
         for rows in (self.common_rows or (), self.repeated_rows or ()):
-            if any(len(pair) != 2 or not 1 <= pair[0] <= 1000 or pair[0] % 1 for pair in rows):
+            if any(len(pair) != 2 or not 1 <= pair[0] <= 1000 or pair[0] % 1 or not pair[1] >= 0 for pair in rows):
                 raise ValueError("rows are pairs of words and a share, such as [[2, 0.2], [3, 0.18]]")
         return self
 
@@ -284,7 +286,10 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{path}: a recipe is a mapping of sections, such as model:.")
     for override in overrides:
         _set(tree, override)
-    return check_section(Recipe, tree, str(path))
+    recipe = check_section(Recipe, tree, str(path))
+    if recipe.name in (".", "..") or any(character in "/\\\0" for character in recipe.name):
+        raise RecipeError(f"{path}: name cannot be {recipe.name!r}: a folder is called by it.")
+    return recipe
 
 
 def check_section(kind: type[SectionKind], tree: dict[str, Any], where: str) -> SectionKind:

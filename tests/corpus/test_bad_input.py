@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from test_corpus import paragraph
+from weft.folders import locked
 
 GOOD = paragraph(1)
 
@@ -38,6 +39,13 @@ def packed(kind, name, data):
     return out.getvalue()
 
 
+MANY = (json.dumps({"text": GOOD}) + "\n") * 200
+ALL_HELD_OUT = """
+corpus:
+  sources: [{path: a.jsonl}]
+  splits: {validation: 0.999}
+  build: {deduplicate: {exact: false, near: false}, filter: null}
+"""
 SKIPPED = {  # a file beside a good one: why it is skipped
     "latin.txt": (lambda: GOOD.encode() + b" caf\xe9", "UTF-8"),
     "nul.txt": (lambda: GOOD.encode() + b"\0\0", "binary"),
@@ -82,6 +90,14 @@ def test_what_cannot_be_read_is_skipped_and_counted(tmp_path):
         ({"a.txt": ""}, ["a.txt"], "No document is left"),
         ({"folder/a.png": "x"}, ["folder"], "holds no text files"),
         ({}, ["nothing.txt"], "does not exist"),
+        ({"a.csv": f"id,body\n1,{GOOD}\n", "b.txt": GOOD, "c.txt": GOOD}, ["a.csv", "b.txt"], "there is no column"),
+        ({"a.txt": GOOD}, ["a.txt", "--against", "other"], "go with: weft corpus report"),
+        (
+            {"a.jsonl": MANY, "a.yml": ALL_HELD_OUT},
+            ["a.yml"],
+            "none is left to train",
+        ),
+        ({"a.txt": GOOD, "a.yml": "{name: .., corpus: {sources: [{path: a.txt}]}}"}, ["a.yml"], "name cannot be"),
         ({"a.txt": GOOD}, ["a.txt", "--documents", "page"], "documents cannot be 'page'"),
         ({"a.txt": GOOD}, ["a.txt", "--languages", "klingon"], "is not a language"),
         ({"a.txt": GOOD}, ["a.txt", "--validation", "1.5"], "number of characters|cannot spare|leave nothing"),
@@ -112,3 +128,55 @@ def test_a_line_of_200_megabytes(tmp_path):
     done = run(tmp_path, "a.jsonl")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["documents"] == 1
+
+
+def test_what_is_no_file_is_said_or_passed_over(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/good.txt").write_text(GOOD)
+    (tmp_path / "texts/broken.txt").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "texts/pipe.txt")
+    (tmp_path / "loop").symlink_to("loop")
+    for pattern in ("texts", "texts/*"):
+        done = run(tmp_path, pattern, "--validation", "0")
+        assert done.returncode == 0, done.stderr
+    for source in ("texts/broken.txt", "texts/pipe.txt", "loop"):
+        done = run(tmp_path, source)
+        assert done.returncode == 2
+        assert "neither a file nor a folder" in done.stderr
+
+
+def test_a_corpus_among_the_texts_is_not_read(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/a.txt").write_text("\n\n".join(paragraph(number) for number in range(30)) + "\n\nShort.")
+    done = run(tmp_path, "texts", "--documents", "block")
+    first = json.loads(done.stdout)
+    (tmp_path / "corpus").rename(tmp_path / "texts/earlier")
+    (tmp_path / "texts/.hidden").mkdir()
+    (tmp_path / "texts/.hidden/b.txt").write_text(paragraph(50))
+    done = run(tmp_path, "texts", "--documents", "block")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == first
+
+
+def test_damaged_reports_are_said(tmp_path):
+    (tmp_path / "a.txt").write_text(GOOD)
+    run(tmp_path, "a.txt", "--validation", "0")
+    whole = json.loads((tmp_path / "corpus/report.json").read_text())
+    for damaged in ({**whole, "counts": 3}, {**whole, "funnel": [[1]]}, {**whole, "sources": [1]}):
+        (tmp_path / "corpus/report.json").write_text(json.dumps(damaged))
+        command = [sys.executable, "-m", "weft", "corpus", "report", str(tmp_path / "corpus")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 2, done.stderr
+        assert "damaged" in done.stderr
+    (tmp_path / "corpus/report.json").unlink()
+    assert "report" in run(tmp_path, "a.txt", "--validation", "0").stdout  # is written again
+    assert (tmp_path / "corpus/report.json").is_file()
+
+
+def test_two_builds_of_one_folder_do_not_meet(tmp_path):
+    (tmp_path / "a.txt").write_text(GOOD)
+    (tmp_path / ".corpus.work").mkdir()
+    with locked(tmp_path / ".corpus.work/lock", "ours"):
+        done = run(tmp_path, "a.txt")
+    assert done.returncode == 2
+    assert "is being built by another process" in done.stderr

@@ -152,7 +152,8 @@ def test_a_missing_column_is_named_with_those_that_there_are(tmp_path):
         ("a.txt.zst", zstandard.compress(bytes(range(32, 127)) * 9999)[:-20], "is damaged or cut off"),
         ("b.tar", as_tar("a.jsonl", as_jsonl(TEXTS))[:1024], "is damaged or cut off"),  # no end
         ("a.tar", as_tar("a.jsonl", as_jsonl(TEXTS))[:1024] + b"x" * 512 + bytes(1024), "is damaged or cut off"),
-        ("a.parquet", as_parquet([b"\xff\xfe"]), "has a text that is bytes"),
+        ("a.parquet", as_parquet([b"\xff\xfe"]), "of binary, not of text"),
+        ("a.parquet", as_parquet([["a", "list"]]), "of list<element: string>, not of text"),
         ("a.parquet", as_parquet([None]), "has a text that is NoneType"),
         ("a.warc", b"no warc at all\r\n" * 10, "is not a whole WARC file"),
     ],
@@ -288,3 +289,15 @@ def test_a_source_that_is_missing_or_empty_is_an_error(tmp_path):
     for path in (tmp_path / "nothing.txt", tmp_path / "*.jsonl", tmp_path):
         with pytest.raises(InputError):
             find_files([Path(path)])
+
+
+def test_a_table_with_a_mark_and_quotes_and_an_empty_one(tmp_path):
+    marked = write(tmp_path, "a.csv", b'\xef\xbb\xbf"text","b"\r\n"one, two",3\r\n')
+    assert documents(marked) == ["one, two"]
+    assert documents(write(tmp_path, "b.csv", b"")) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-7", "idna", "unicode_escape", "utf\0-8", "base64", "x"])
+def test_encodings_that_are_none_of_text_are_refused(encoding):
+    with pytest.raises(InputError):
+        Reading(encoding=encoding)

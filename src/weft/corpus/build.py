@@ -30,17 +30,28 @@ from weft.corpus.fetch import failures_in, fetch_sources, is_remote, read_addres
 from weft.corpus.formats import Reading
 from weft.corpus.language import check_languages
 from weft.corpus.plan import Inspected, Source, cut, files_to_inspect, find_sources, inspect, reading_of
+from weft.corpus.quality import RULES
 from weft.corpus.read import find_files, read_documents, text_size
-from weft.corpus.report import REPORT, gather, write_report
+from weft.corpus.report import PAGE, REPORT, gather, write_report
 from weft.corpus.sift import FIGURES, ROWS, sift, writable
 from weft.corpus.split import SPLITS, Shares
 from weft.corpus.write import write
-from weft.errors import FolderError, InputError, needs
-from weft.folders import MANIFEST, check_place, disk_errors, put_in_place, read_json, sha256_of, to_json, write_file
+from weft.errors import FolderError, InputError, RecipeError, needs
+from weft.folders import (
+    MANIFEST,
+    check_place,
+    disk_errors,
+    locked,
+    put_in_place,
+    read_json,
+    sha256_of,
+    to_json,
+    write_file,
+)
 from weft.progress import Gauge, say
 from weft.recipe import BuildSection, CorpusSection, DecontaminateSection
 
-CHOSEN, OUT, FETCHED = "chosen.json", "out", "fetched"
+CHOSEN, OUT, FETCHED, LOCK = "chosen.json", "out", "fetched", "lock"
 PARTS = ("train", "validation", "test", "dropped", FETCHED, "report.*", MANIFEST)
 LIBRARIES = ("daft", "pyarrow", "ftfy", "py3langid", "lxml", "charset-normalizer", "warcio")
 MODULES = {"charset-normalizer": "charset_normalizer"}
@@ -74,28 +85,27 @@ def build_corpus(
     """`base` is what the section's paths are relative to. Returns what came out, as `weft info` shows it."""
     versions = _versions()
     place = check_place(folder, mark=MANIFEST)
-    known = _known(place)
+    if writable(str(place)) != str(place):
+        raise FolderError(f"{writable(str(place))} has a name that is not UTF-8. Choose another folder.")
     work_folder, base = place.with_name(f".{place.name}.work"), base.absolute()
+    known = _known(place)
     check_corpus(section, base, (place, work_folder))
-    settings, fetched_folder = section.build or BuildSection(), work_folder / FETCHED
     with disk_errors(work_folder):
         work_folder.mkdir(parents=True, exist_ok=True)
-        fetched = fetch_sources(section.sources or [], base, fetched_folder, settings.fetch, place / FETCHED)
-    sources = find_sources(section, base, fetched, (place, work_folder))
-    inspected = _inspect(sources, workers)
-    fingerprint = _fingerprint(name, section, base, inspected)
-    if known.get("fingerprint") == fingerprint and _has_all(place, known):
-        say(f"{folder} is up to date.")
+    with locked(work_folder / LOCK, f"{folder} is being built by another process."):
+        fetch = (section.build or BuildSection()).fetch
+        with disk_errors(work_folder):
+            fetched = fetch_sources(section.sources or [], base, work_folder / FETCHED, fetch, place / FETCHED)
+        sources = find_sources(section, base, fetched, (place, work_folder))
+        inspected = _inspect(sources, workers)
+        fingerprint = _fingerprint(name, section, base, inspected)
+        if known.get("fingerprint") == fingerprint and _has_all(place, known):
+            say(f"{folder} is up to date.")
+        else:
+            own = work_folder / fingerprint[:16]
+            _build(Work(own, name, section, base, sources, inspected, workers, fingerprint), place, fetched, versions)
         shutil.rmtree(work_folder, ignore_errors=True)
-        return summary(folder)
-    work = Work(work_folder / fingerprint[:16], name, section, base, sources, inspected, workers, fingerprint)
-    try:
-        _build(work, place, fetched, versions)
-    except KeyboardInterrupt:
-        say("Stopped. The same command goes on with it.")
-        raise
-    shutil.rmtree(work_folder, ignore_errors=True)
-    return summary(folder)
+    return {**summary(place), "corpus": str(folder), "report": str(folder / PAGE)}
 
 
 def _build(work: Work, place: Path, fetched: dict[str, Path], versions: dict[str, str]) -> None:
@@ -139,6 +149,8 @@ def check_corpus(section: CorpusSection, base: Path, own: tuple[Path, ...] = ())
     find_sources(section.model_copy(update={"sources": local}), base, {}, own)
     Shares(section.splits.validation, section.splits.test)
     for test in settings.decontaminate.against if settings.decontaminate else ():
+        if is_remote(test.path):
+            raise RecipeError(f"corpus.build.decontaminate.against: {test.path} is not a file here.")
         find_files([base / test.path])
     check_languages(settings.languages or ())
 
@@ -147,7 +159,9 @@ def summary(folder: Path) -> dict[str, Any]:
     facts = read_json(folder / MANIFEST)
     if facts.get("kind") != "corpus":
         raise FolderError(f"{folder} holds a {facts.get('kind', 'thing')}, not a corpus.")
-    return {"corpus": str(folder), **facts["counts"], "report": str(folder / "report.html")}
+    if not isinstance(facts.get("counts"), dict):
+        raise FolderError(f"{folder / MANIFEST} is not whole: it has no counts.")
+    return {"corpus": str(folder), **facts["counts"], "report": str(folder / PAGE)}
 
 
 def _known(place: Path) -> dict[str, Any]:
@@ -188,13 +202,15 @@ def shown(file: str, base: Path) -> str:
 
 def _has_all(place: Path, known: dict[str, Any]) -> bool:
     files = known.get("files", {})
-    return all((place / name).is_file() and (place / name).stat().st_size == files[name]["bytes"] for name in files)
+    return all((place / name).is_file() for name in (REPORT, PAGE)) and all(
+        (place / name).is_file() and (place / name).stat().st_size == files[name]["bytes"] for name in files
+    )
 
 
 def _begin(work: Work) -> None:
     """Go on with what is there, if it is of the same build."""
     for other in work.folder.parent.iterdir():
-        if other.name not in (FETCHED, work.folder.name):
+        if other.name not in (FETCHED, LOCK, work.folder.name):
             shutil.rmtree(other, ignore_errors=True)
     done = sum((item / FIGURES).is_file() for item in work.folder.iterdir()) if work.folder.is_dir() else 0
     if done:
@@ -257,10 +273,11 @@ def _sift(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         reasons: Counter[str] = sum((Counter(figures["reasons"]) for figures in sifted), Counter())
         said = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(5))
         examples = [text for figures in sifted for text in figures["examples"].get("unreadable", ())]
+        hint = " Looser rules are set in corpus.build.filter." if set(reasons) & set(RULES) else ""
         raise InputError(
             f"No document is left of {sum(figures['documents'] for figures in sifted):,}"
             + (f" ({said})" if said else "")
-            + (f"; for example: {examples[0]}" if examples else ". Looser filters are set in corpus.build.filter.")
+            + (f"; for example: {examples[0]}" if examples else f".{hint}")
         )
     return sifted
 
@@ -286,7 +303,13 @@ def _write(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     with Gauge("Writing", sum(piece["bytes"] for piece in pieces)) as gauge:
         for piece, figures in zip(pieces, work_on(pieces, write, work.workers), strict=True):
             written.append(figures)
-            gauge.add(sum(figures["documents"].values()), piece["bytes"])
+            gauge.add(figures["rows"], piece["bytes"])
+    splits = sum((Counter(figures["documents"]) for figures in written), Counter[str]())
+    if not splits["train"]:
+        raise InputError("All documents would be held out, and none is left to train on: see corpus.splits.")
+    for split in ("validation", "test"):
+        if work.shares.of(split) and not splits[split]:
+            say(f"There are too few documents to hold any out for {split}.")
     return written
 
 

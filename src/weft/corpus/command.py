@@ -35,7 +35,9 @@ def build_from_sources(
     if "validation" in options:
         tree["splits"] = {"validation": options["validation"]}
     if "languages" in options:
-        tree["build"]["languages"] = [language.strip() for language in options["languages"].split(",")]
+        tree["build"]["languages"] = [
+            language.strip().lower() for language in options["languages"].split(",") if language.strip()
+        ]
     if "mask" in options:
         tree["build"]["clean"] = {"mask": True}
     if "no_filter" in options:

@@ -51,12 +51,24 @@ def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: 
 
     frame = daft.from_pydict({"piece": [json.dumps(piece) for piece in pieces]})
     answers = frame.into_batches(1).select(Worker(work.__module__, work.__name__)(daft.col("piece")).alias("answer"))
-    with _interruptible():
-        for row in answers.iter_rows():
+    rows = answers.iter_rows()
+    with _interruptible(), _closing(rows):
+        for row in rows:
             answer = json.loads(row["answer"])
             if "error" in answer:
                 raise InputError(answer["error"])
             yield answer["figures"]
+
+
+@contextmanager
+def _closing(rows: Any) -> Iterator[None]:
+    """At the end, whatever it is. daft complains into the air when it is closed before all is done."""
+    try:
+        yield
+    finally:
+        before, sys.unraisablehook = sys.unraisablehook, lambda *_: None
+        rows.close()
+        sys.unraisablehook = before
 
 
 @contextmanager

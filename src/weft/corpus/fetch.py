@@ -49,7 +49,7 @@ class _TryLater(NotFetched):
 
 
 def is_remote(path: str) -> bool:
-    return path.startswith(("http://", "https://")) or path.endswith(LIST)
+    return path.lower().startswith(("http://", "https://")) or path.endswith(LIST)
 
 
 def fetch_sources(
@@ -85,7 +85,7 @@ def failures_in(folder: Path) -> dict[str, str]:
 
 
 def read_addresses(path: str, base: Path) -> list[str]:
-    if path.startswith(("http://", "https://")):
+    if path.lower().startswith(("http://", "https://")):
         if not _is_address(path):
             raise InputError(f"{path} is not an address.")
         return [path]
@@ -111,7 +111,7 @@ def read_addresses(path: str, base: Path) -> list[str]:
 
 def _is_address(text: str) -> bool:
     try:
-        return bool(text.startswith(("http://", "https://")) and urlsplit(text).hostname)
+        return bool(text.lower().startswith(("http://", "https://")) and urlsplit(text).hostname)
     except ValueError:
         return False
 

@@ -23,6 +23,7 @@ PAGES, CRAWLS, COLUMNS = (".html", ".htm", ".xhtml"), (".warc",), (".parquet",)
 FORMATS = (*TEXT, *LINES, *TABLES, *COLUMNS, *PAGES, *CRAWLS)
 SPACES = [chr(number) for number in range(0x3001) if chr(number).isspace()]
 BLANK = re.compile(b"(?:" + b"|".join(re.escape(space.encode()) for space in [*SPACES, "\ufeff"]) + b")*")
+NOT_OF_TEXT = frozenset(("utf-7", "idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"))
 ROWS = 64  # of Parquet, at a time
 PIECE = 2**20
 
@@ -41,10 +42,11 @@ class Reading:
     def __post_init__(self) -> None:
         try:
             name = codecs.lookup(self.encoding).name
-            b"a".decode(name)
-        except (LookupError, UnicodeError):
+            lines = "a\nb".encode(name)
+            is_plain = lines == b"a\nb" and lines.decode(name) == "a\nb"
+        except (LookupError, UnicodeError, ValueError, TypeError):
             raise InputError(f"There is no encoding {self.encoding!r} of text; some are utf-8, latin-1, gbk.") from None
-        if name.startswith(("utf-16", "utf-32")):
+        if not is_plain or name in NOT_OF_TEXT:
             raise InputError(
                 f"{self.encoding} cannot be read in lines. Convert it first: iconv -f {self.encoding} -t utf-8."
             )
@@ -177,12 +179,17 @@ def _table(stream: IO[bytes], reading: Reading, comma: str) -> Iterator[Found | 
             if line is None:
                 too_long.append(_too_long(reading, number))
             else:
-                yield line.decode(reading.encoding, "surrogateescape").replace("\0", "")
+                mark = codecs.BOM_UTF8 if number == 0 else b""
+                yield line.removeprefix(mark).decode(reading.encoding, "surrogateescape").replace("\0", "")
 
     csv.field_size_limit(reading.most_bytes)
     rows = csv.reader(lines(), delimiter=comma)
     try:
-        column = _column(next(rows, []), reading.text)
+        header = next(rows, None)
+        if header is None:
+            yield Skipped("is empty", is_empty=True)
+            return
+        column = _column(header, reading.text)
     except csv.Error as error:
         raise InputError(f"this is not a table ({error}).") from None
     number = 0
@@ -216,6 +223,10 @@ def _columns(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
     try:
         names = parquet.ParquetFile(stream).schema_arrow.names
         column = names[_column(names, reading.text)]
+        kind = parquet.ParquetFile(stream).schema_arrow.field(column).type
+        if not _is_text(kind, pyarrow.types):
+            yield Skipped(f'has a column "{column}" of {kind}, not of text')
+            return
         # As a dictionary: a value that a small file repeats many times is in memory once.
         file = parquet.ParquetFile(stream, read_dictionary=[column])
         number = 0
@@ -225,6 +236,12 @@ def _columns(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
                 number += 1
     except (pyarrow.ArrowException, OSError) as error:
         yield Skipped(f"is not a whole Parquet file ({str(error).splitlines()[0]})")
+
+
+def _is_text(kind: Any, types: Any) -> bool:
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind)
 
 
 def _value(value: Any, number: int, reading: Reading) -> Found | Skipped:

@@ -27,6 +27,7 @@ BLANK_LINE = (b"\n\n", b"\n\r\n")
 @dataclass(frozen=True)
 class Source:
     name: str
+    path: str  # as the recipe has it
     weight: float
     files: tuple[Path, ...]
     read: dict[str, Any]  # the arguments of `formats.Reading`
@@ -68,18 +69,20 @@ def find_sources(
     sources = []
     for entry in entries:
         place = fetched.get(entry.path, base / entry.path).absolute()
+        listed = find_files([place])
         if place.resolve() in seen:
             raise RecipeError(
                 f"corpus.sources: {entry.path} is the same as {seen[place.resolve()]}; raise its weight instead."
             )
-        found = [file for file in dict.fromkeys(find_files([place])) if not _is_in(file, own) or entry.path in fetched]
+        found = [file for file in dict.fromkeys(listed) if not _is_in(file, own) or entry.path in fetched]
         files = tuple(file for file in found if file.resolve() not in seen)  # those of a folder named before are its
         if not files:
-            raise RecipeError(f"corpus.sources: all files of {entry.path} belong to a source named before it.")
+            whose = "a source named before it" if found else "the corpus that is to be written"
+            raise RecipeError(f"corpus.sources: all files of {entry.path} belong to {whose}.")
         seen |= dict.fromkeys([place.resolve(), *(file.resolve() for file in files)], entry.path)
         read = reading_of(entry, section.documents)
         Reading(**read)  # says so if the encoding is none
-        sources.append(Source(_name(entry, names), entry.weight, files, read))
+        sources.append(Source(_name(entry, names), entry.path, entry.weight, files, read))
     return sources
 
 

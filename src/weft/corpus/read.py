@@ -42,17 +42,32 @@ def find_files(sources: Sequence[Path]) -> list[Path]:
         if is_corpus(source):  # what is held out, or was dropped, is not to be learnt from
             files += find_files([source / "train"])
         elif source.is_dir():
-            inside = sorted(file for file in source.rglob("*") if is_readable(file.name) and file.is_file())
+            inside = list(_files_in(source))
             if not inside:
                 raise InputError(f"{source} holds no text files ({', '.join((*FORMATS, *ARCHIVES))}).")
             files += inside
         elif source.is_file():
             files.append(source)
+        elif source.is_symlink() or source.exists():
+            raise InputError(f"{source} is neither a file nor a folder.")
         elif matches := sorted(glob(str(source), recursive=True)):  # noqa: PTH207, Path.glob takes no absolute pattern
-            files += find_files([Path(match) for match in matches])
+            found = [path for match in matches if (path := Path(match)).is_file() or path.is_dir()]
+            files += find_files(found)
         else:
             raise InputError(f"{source} does not exist.")
     return files
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Hidden files are not read, nor a corpus that lies among the texts: parts of it are held out, or were dropped."""
+    for item in sorted(folder.iterdir()):
+        if item.name.startswith("."):
+            continue
+        if item.is_file():
+            if is_readable(item.name):
+                yield item
+        elif item.is_dir() and not item.is_symlink() and not is_corpus(item):
+            yield from _files_in(item)
 
 
 def is_corpus(folder: Path) -> bool:

@@ -69,7 +69,7 @@ def gather(
         "languages": _before_and_after("languages", sifted, written),
         "lengths": _before_and_after("lengths", sifted, written),
         "duplicates": chosen,
-        "sources": _by_source(sources, pieces, sifted, written),
+        "sources": _by_source(sources, pieces, sifted, written, failures),
         "splits": splits,
         "tests": tests and {**tests, "found": _found(reasons, written)},
     }
@@ -114,23 +114,28 @@ def _before_and_after(what: str, sifted: Sequence[Figures], written: Sequence[Fi
 
 
 def _by_source(
-    sources: Sequence[Source], pieces: Sequence[Figures], sifted: Sequence[Figures], written: Sequence[Figures]
+    sources: Sequence[Source],
+    pieces: Sequence[Figures],
+    sifted: Sequence[Figures],
+    written: Sequence[Figures],
+    failures: dict[str, dict[str, str]],
 ) -> list[Figures]:
-    weights = sum(source.weight for source in sources)
     rows = []
     for number, source in enumerate(sources):
         mine = [index for index, piece in enumerate(pieces) if piece["source_number"] == number]
         rows.append(
             {
                 "name": source.name,
-                "weight": source.weight / weights,
-                "documents_read": sum(sifted[index]["documents"] for index in mine),
+                "weight": source.weight,
+                "documents_read": sum(sifted[index]["documents"] for index in mine)
+                + len(failures.get(source.path, {})),
                 "documents": sum(written[index]["rows"] for index in mine),
                 "bytes": sum(_sum([written[index]["bytes"]]).total() for index in mine),
                 "tokens": sum(_sum([written[index]["tokens"]]).total() for index in mine),
             }
         )
-    return rows
+    weights = sum(row["weight"] for row in rows if row["documents"])  # training reads what there is
+    return [{**row, "weight": row["weight"] / weights if row["documents"] else 0.0} for row in rows]
 
 
 def read_report(folder: Path) -> Figures:
@@ -145,10 +150,14 @@ def read_report(folder: Path) -> Figures:
 def write_report(folder: Path, earlier: Path | None = None, *, examples: bool = True) -> list[Difference]:
     """The page, with what has changed since an earlier corpus. Without examples it can be passed on."""
     report = read_report(folder)
-    if not examples:
-        report |= {"examples": {}, "duplicates": {**report["duplicates"], "largest": []}}
-    found = compare(read_report(earlier), report) if earlier is not None else []
-    write_file(folder / PAGE, _page(report, found, str(earlier)))
+    try:
+        if not examples:
+            report |= {"examples": {}, "duplicates": {**report["duplicates"], "largest": []}}
+        found = compare(read_report(earlier), report) if earlier is not None else []
+        shown = _page(report, found, str(earlier))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise FolderError(f"The report of {folder}, or the earlier one, is damaged ({type(error).__name__}).") from None
+    write_file(folder / PAGE, shown)
     return found
 
 

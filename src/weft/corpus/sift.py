@@ -90,8 +90,9 @@ def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection) -> F
             if isinstance(found, Skipped):
                 reason = "empty" if found.is_empty else "unreadable"
                 figures.documents += 1
-                detail = writable(f"{found.place} {found.reason}".lstrip(", "))
-                figures.drop(reason, f"{shown}, {detail}.")
+                said = " ".join(f"{found.place} {found.reason}".split())
+                detail = writable(said.lstrip(", "))
+                figures.drop(reason, f"{shown}{'' if found.place else ' '}{writable(said)}.")
                 dropped.add(
                     {**lineage, "member": "", "number": -1, "reason": reason, "detail": detail, "characters": 0}
                 )
