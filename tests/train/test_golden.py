@@ -1,10 +1,10 @@
 """Loss curves of three tiny runs, kept: a change that moves them was meant to, or is a mistake.
 
-`python tests/train/test_golden.py` writes them anew. The tolerance is for other CPUs' rounding, nothing else.
+`PYTHONPATH=scripts python tests/train/test_golden.py` writes them anew. The tolerance is for other CPUs'
+rounding, nothing else.
 """
 
 import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -29,7 +29,6 @@ def test_the_loss_curve_is_the_kept_one(family, tmp_path):
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
     curves = {}
     for name in RECIPES:
         with tempfile.TemporaryDirectory() as folder:
