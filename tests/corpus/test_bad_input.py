@@ -4,12 +4,14 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
+import pyarrow.parquet as parquet
 import pytest
 
 from test_corpus import paragraph
@@ -71,8 +73,6 @@ def test_what_cannot_be_read_is_skipped_and_counted(tmp_path):
     assert facts["documents"] == 1
     assert facts["dropped"]["exact duplicate"] == 1  # the good one beside a bad name; behind a bomb nothing is read
     assert facts["dropped"]["unreadable"] >= 9
-    import pyarrow.parquet as parquet
-
     rows = [
         row for file in (tmp_path / "corpus/dropped").glob("*.parquet") for row in parquet.read_table(file).to_pylist()
     ]
@@ -110,8 +110,6 @@ def test_what_a_user_can_put_right_is_one_sentence(files, arguments, reason, tmp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     done = run(tmp_path, *arguments)
-    import re
-
     assert done.returncode == 2, done.stderr
     assert re.search(reason, done.stderr.strip().splitlines()[-1])
     assert "Traceback" not in done.stderr

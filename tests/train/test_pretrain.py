@@ -16,7 +16,6 @@ import yaml
 import weft
 from weft.errors import FolderError, InputError, RecipeError
 from weft.recipe import read_recipe
-from weft.run import run
 from weft.train.budget import read_budget
 from weft.train.pretrain import pretrain
 from weft.train.record import read_metrics
@@ -357,36 +356,6 @@ def test_a_disk_that_fills_up_loses_no_earlier_checkpoint(place, tmp_path):
     pretrain(read_recipe(place / "full.yml"), place, tmp_path / "unbroken")
     weights = [(tmp_path / run / "model/model.safetensors").read_bytes() for run in ("full", "unbroken")]
     assert weights[0] == weights[1]
-
-
-def test_a_recipe_that_builds_its_corpus(place, tmp_path):
-    chapters = (place / "book.txt").read_text("utf-8")
-    lines = [json.dumps({"body": chapters[start : start + 2000]}) for start in range(0, 40_000, 2000)]
-    (place / "lines.jsonl").write_text("\n".join(lines + lines[:5]))
-    corpus = {
-        "sources": [{"path": "lines.jsonl", "text": "body", "weight": 2.0}],
-        "splits": {"validation": 0.1},
-        "build": {"filter": None},
-    }
-    (place / "built.yml").write_text(
-        yaml.safe_dump(
-            {
-                "corpus": corpus,
-                "tokenizer": {"kind": "char"},
-                "model": {"family": "gpt2", **SHAPE},
-                "pretrain": {"objective": "causal", **QUICK},
-            }
-        )
-    )
-    read = read_recipe(place / "built.yml")
-    results = pretrain(read, place, tmp_path / "run")
-    counts = json.loads((tmp_path / "run/corpus/weft.json").read_text())["counts"]
-    assert counts["dropped"] == {"exact duplicate": 5}
-    assert results["steps"] == 6
-    again = run(read_recipe(tmp_path / "run/recipe.yml"), tmp_path / "run", tmp_path / "again")  # as it was carried out
-    assert again["test" if "test" in again else "validation"] == results["test" if "test" in results else "validation"]
-    raw = read_recipe(place / "built.yml", ["corpus.build=null"])  # the column is the source's, built or not
-    assert pretrain(raw, place, tmp_path / "raw")["steps"] == 6
 
 
 def test_the_command_prints_json_and_says_how_to_go_on(place, tmp_path):

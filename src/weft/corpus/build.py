@@ -29,7 +29,7 @@ from weft.corpus.engine import work_on
 from weft.corpus.fetch import failures_in, fetch_sources, is_remote, read_addresses
 from weft.corpus.formats import Reading
 from weft.corpus.language import check_languages
-from weft.corpus.plan import Inspected, Source, cut, files_to_inspect, find_sources, inspect, reading_of
+from weft.corpus.plan import Inspected, Part, Source, cut, files_to_inspect, find_sources, inspect, reading_of
 from weft.corpus.quality import RULES
 from weft.corpus.read import find_files, read_documents, text_size
 from weft.corpus.report import PAGE, REPORT, gather, write_report
@@ -52,7 +52,7 @@ from weft.progress import Gauge, say
 from weft.recipe import BuildSection, CorpusSection, DecontaminateSection
 
 CHOSEN, OUT, FETCHED, LOCK = "chosen.json", "out", "fetched", "lock"
-PARTS = ("train", "validation", "test", "dropped", FETCHED, "report.*", MANIFEST)
+PARTS = (*SPLITS, "dropped", FETCHED, "report.*", MANIFEST)
 LIBRARIES = ("daft", "pyarrow", "ftfy", "py3langid", "lxml", "charset-normalizer", "warcio")
 MODULES = {"charset-normalizer": "charset_normalizer"}
 
@@ -240,6 +240,7 @@ def _look_for_tests(work: Work) -> dict[str, Any] | None:
 
 def _pieces(work: Work) -> list[dict[str, Any]]:
     pieces: list[dict[str, Any]] = []
+    settings = work.settings.model_dump(exclude_unset=True)
     for number, (source, inspected) in enumerate(zip(work.sources, work.inspected, strict=True)):
         for parts in cut(inspected):
             pieces.append(
@@ -250,17 +251,17 @@ def _pieces(work: Work) -> list[dict[str, Any]]:
                     "source": source.name,
                     "source_number": number,
                     "read": source.read,
-                    "settings": work.settings.model_dump(exclude_unset=True),
+                    "settings": settings,
                     "parts": [{**asdict(part), "shown": shown(part.file, work.base)} for part in parts],
-                    "bytes": sum(_size(asdict(part)) for part in parts),
+                    "bytes": sum(map(_size, parts)),
                     "shares": [work.shares.validation, work.shares.test],
                 }
             )
     return pieces
 
 
-def _size(part: dict[str, Any]) -> int:
-    return text_size([Path(part["file"])]) if part["end"] is None else part["end"] - part["begin"]
+def _size(part: Part) -> int:
+    return text_size([Path(part.file)]) if part.end is None else part.end - part.begin
 
 
 def _sift(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

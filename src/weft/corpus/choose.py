@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from weft.corpus.near_duplicates import BANDS as BAND_COUNT
 from weft.corpus.near_duplicates import ORDERS, Groups, Numbers, group, scramble
-from weft.corpus.sift import BANDS, EXAMPLE_LETTERS, KEYS, SIGNATURES
+from weft.corpus.sift import BANDS, EXAMPLE_LETTERS, KEYS, SIGNATURES, TEXTS_FILE
 from weft.corpus.split import FEW, SPLITS, CannotSpare, Shares, divide
 from weft.corpus.tables import rows_of_file
 from weft.recipe import DeduplicateSection
@@ -190,7 +190,7 @@ def _largest(
 
 
 def _text_of(folder: Path, row: int) -> str:
-    for number, found in enumerate(rows_of_file(folder / "texts.parquet")):
+    for number, found in enumerate(rows_of_file(folder / TEXTS_FILE)):
         if number == row:
             return found["text"]
     raise AssertionError(row)

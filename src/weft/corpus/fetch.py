@@ -221,7 +221,9 @@ class Visitor:
             server = self._enter(address)
             if server.robots is not None and not server.robots.can_fetch(self.settings.agent, address):
                 raise NotFetched("is closed to visitors by robots.txt")
-            answer = self._ask(address, server, self.settings.most_bytes)
+            with server.lock:
+                self._wait_turn(server)
+            answer = self._ask(address, self.settings.most_bytes)
             if isinstance(answer, Page):
                 if not answer.content_type.lower().startswith(PAGES):
                     raise NotFetched(f"is {answer.content_type.partition(';')[0] or 'of no known type'}, not a page")
@@ -245,7 +247,8 @@ class Visitor:
         robots = RobotFileParser()
         try:
             for _ in range(REDIRECTS + 1):
-                answer = self._ask(address, server, ROBOTS_BYTES, locked=True)
+                self._wait_turn(server)
+                answer = self._ask(address, ROBOTS_BYTES)
                 if isinstance(answer, Page):
                     robots.parse(answer.body.decode("utf-8", "replace").splitlines())  # RFC 9309: it is UTF-8
                     break
@@ -260,13 +263,8 @@ class Visitor:
         if asked is not None and int(asked) > LONGEST_DELAY:
             server.closed = f"is on a server that wants {asked} seconds between two pages"
 
-    def _ask(self, address: str, server: Server, most_bytes: int, *, locked: bool = False) -> Page | str:
+    def _ask(self, address: str, most_bytes: int) -> Page | str:
         """A page, or where it has moved to."""
-        if not locked:
-            with server.lock:
-                self._wait_turn(server)
-        else:
-            self._wait_turn(server)
         request = Request(address, headers={"User-Agent": self.settings.agent, "Accept-Encoding": "identity"})  # noqa: S310
         ends = time.monotonic() + self.settings.timeout
         try:
@@ -304,6 +302,7 @@ class Visitor:
         return b"".join(pieces)
 
     def _wait_turn(self, server: Server) -> None:
+        """With the server's lock."""
         asked = server.robots.crawl_delay(self.settings.agent) if server.robots is not None else None
         delay = max(self.settings.delay, float(asked or 0.0))
         self.stop.wait(max(0.0, server.next_visit - time.monotonic()))

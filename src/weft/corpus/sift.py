@@ -27,6 +27,7 @@ from weft.recipe import BuildSection, FilterSection
 
 FIGURES, KEYS, BANDS, SIGNATURES = "figures.json", "keys.bin", "bands.bin", "signatures.bin"
 EXAMPLES, EXAMPLE_LETTERS = 3, 280  # of each reason, in each piece
+TEXTS_FILE, DROPPED_FILE = "texts.parquet", "dropped.parquet"
 ROWS = "test-rows.npy"  # in the folder of the work
 
 
@@ -84,7 +85,7 @@ def said_thresholds(section: FilterSection) -> dict[str, Any]:
 def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection) -> Figures:
     figures, notes = Figures(), _Notes(folder, settings.deduplicate.near)
     judge = _Judge(folder.parent, settings, figures)
-    with Table(folder / "texts.parquet", TEXTS) as texts, Table(folder / "dropped.parquet", DROPPED) as dropped:
+    with Table(folder / TEXTS_FILE, TEXTS) as texts, Table(folder / DROPPED_FILE, DROPPED) as dropped:
         for shown, found in _scan(piece):
             lineage: dict[str, Any] = {"source": piece["source"], "file": shown}
             if isinstance(found, Skipped):

@@ -10,20 +10,17 @@ pyarrow = needs("pyarrow", "corpus", "to build a corpus")
 parquet = needs("pyarrow.parquet", "corpus", "to build a corpus")
 
 GROUP_LETTERS, GROUP_ROWS = 4_000_000, 20_000  # that are held in memory before they are written
-_text, _lineage = (
-    pyarrow.large_string(),
-    [
-        ("source", pyarrow.string()),
-        ("file", pyarrow.string()),
-        ("member", pyarrow.string()),  # of an archive
-        ("number", pyarrow.int64()),  # of its line, row, page or block's first line in the file, from 0
-    ],
-)
+LINEAGE = [
+    ("source", pyarrow.string()),
+    ("file", pyarrow.string()),
+    ("member", pyarrow.string()),  # of an archive
+    ("number", pyarrow.int64()),  # of its line, row, page or block's first line in the file, from 0
+]
 TEXTS = pyarrow.schema(
     [
         ("id", pyarrow.string()),  # a hash of its words
-        ("text", _text),
-        *_lineage,
+        ("text", pyarrow.large_string()),
+        *LINEAGE,
         ("address", pyarrow.string()),
         ("title", pyarrow.string()),
         ("author", pyarrow.string()),
@@ -35,7 +32,7 @@ TEXTS = pyarrow.schema(
 )
 DROPPED = pyarrow.schema(
     [
-        *_lineage,
+        *LINEAGE,
         ("reason", pyarrow.string()),
         ("detail", pyarrow.string()),  # why it could not be read; the id of the document it is a copy of
         ("characters", pyarrow.int64()),

@@ -9,6 +9,7 @@ _ALONE = (
 )
 _WORD = re.compile(f"[{_ALONE}]|[^\\W_{_ALONE}]+")
 _CHARACTER = re.compile(f"[{_ALONE}]")
+TOKEN_BYTES, TOKEN_LETTERS = 4.3, 1.5  # in a token of a vocabulary of 32,000: of English; of Chinese, about
 UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my", "bo"))
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from weft.corpus.choose import COPIES, CUT, EXACT, FATES, FIRST_SPLIT, NEAR
+from weft.corpus.sift import DROPPED_FILE, TEXTS_FILE
 from weft.corpus.split import SPLITS, Division, Shares, Split
-from weft.corpus.tables import DROPPED, TEXTS, Table, rows_of_file
-from weft.corpus.words import is_unspaced, words_of
+from weft.corpus.tables import DROPPED, LINEAGE, TEXTS, Table, rows_of_file
+from weft.corpus.words import TOKEN_BYTES, TOKEN_LETTERS, is_unspaced, words_of
 from weft.folders import disk_errors, private_folder, sha256_of, to_json, write_file
 
 WRITTEN = "written.json"
-TOKEN_BYTES, TOKEN_LETTERS = 4.3, 1.5  # in a token of a 32,000-token vocabulary: of English; of Chinese, about
 REASONS = {EXACT: "exact duplicate", NEAR: "near duplicate"}
 
 
@@ -67,11 +67,11 @@ def _write_into(out: Path, folder: Path, piece: dict[str, Any]) -> Written:
             split: stack.enter_context(Table(out / place, DROPPED if split == "dropped" else TEXTS))
             for split, place in places.items()
         }
-        for row in rows_of_file(folder / "dropped.parquet"):
+        for row in rows_of_file(folder / DROPPED_FILE):
             tables["dropped"].add(row)
-        for row, fate, copy in zip(rows_of_file(folder / "texts.parquet"), fates.tolist(), copies, strict=True):
+        for row, fate, copy in zip(rows_of_file(folder / TEXTS_FILE), fates.tolist(), copies, strict=True):
             if fate in REASONS:
-                lineage = {key: row[key] for key in ("source", "file", "member", "number")}
+                lineage = {key: row[key] for key, _ in LINEAGE}
                 facts = {"reason": REASONS[fate], "detail": copy.tobytes().hex(), "characters": len(row["text"])}
                 tables["dropped"].add({**lineage, **facts})
                 continue

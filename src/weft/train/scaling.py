@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from weft.corpus.words import TOKEN_BYTES
 from weft.model.families import design
 from weft.model.flops import stack_weights
 from weft.model.network import Architecture, outline
@@ -19,7 +20,7 @@ from weft.recipe import ModelSection
 from weft.train.trial import Cost
 
 A, ALPHA, B, BETA = 482.0, 0.348, 2085.0, 0.366  # Besiroglu et al. 2024, who fitted Hoffmann's runs again
-TOKENS_PER_WEIGHT, TOKEN_BYTES = 20, 4.3  # Hoffmann et al. 2022; their 32,000 tokens on English text
+TOKENS_PER_WEIGHT = 20  # Hoffmann et al. 2022, whose vocabulary has 32,000 tokens
 REPEATS, EXCESS = 15.4, 5.3  # Muennighoff et al. 2023, R*_D and R*_N
 WIDTHS = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1280, 1536, 2048)
 NEIGHBOUR_SECONDS = 60.0  # a trial takes up to 3 % of the time
