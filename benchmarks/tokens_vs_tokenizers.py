@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from contest import race, report
+from weft.corpus.formats import Reading
 from weft.corpus.read import read_documents
 from weft.tokenizer.train import train_tokenizer
 from weft.tokens.shards import build_shards
@@ -18,12 +19,12 @@ ROOT = Path(__file__).parent.parent
 
 def compare(kind: str, files: list[Path], rounds: int, place: Path) -> None:
     tokenizer = train_tokenizer(files, kind, 8000, most_bytes=2_000_000)  # type: ignore[arg-type]
-    texts = [document.text for document in read_documents(files, "block")]
+    texts = [document.text for document in read_documents(files, Reading("block"))]
     size = sum(len(text.encode()) for text in texts)
 
     def run_weft() -> None:
         shutil.rmtree(place / kind, ignore_errors=True)
-        documents = (document.text for document in read_documents(files, "block"))
+        documents = (document.text for document in read_documents(files, Reading("block")))
         build_shards(documents, tokenizer, place / kind, separator=0)
 
     def run_tokenizers() -> None:

@@ -1,4 +1,4 @@
-"""The verbs of a model in Python: load, create, save; logits, hidden, embed, fill.
+"""The verbs of a model in Python: load, create, save; logits, hidden, embed, fill; generate, stream.
 
 Everything goes through one path: texts or ids -> batches of at most `BATCH_TOKENS` tokens, sorted by length so that
 attention finds long runs of equal lengths -> network -> one array per sequence, in the order given.
@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 from weft.errors import FolderError, InputError
+from weft.generate.ends import read_ends
+from weft.generate.prepare import prepare, state_of
+from weft.generate.writer import Writer
 from weft.interchange.folder import OWN_FORMAT, Description, read_model, save_format, write_model
 from weft.interchange.pooling import Pooling, read_pooling
 from weft.model.families import design
@@ -31,6 +34,7 @@ LANGUAGE_HEADS = ("masked", "causal", "seq2seq")
 TASK_HEADS = ("sequence", "token", "span", "next-sentence")
 
 Sequences = Sequence[Sequence[int]]
+Prompts = str | Sequence[str] | Sequence[int] | Sequences
 
 
 class Filled(NamedTuple):
@@ -82,6 +86,7 @@ class Model:
     ) -> None:
         self.network, self.description, self._tokenizer = network, description, tokenizer
         self.pooling = pooling or Pooling()
+        self._writers: dict[bool, tuple[Any, Writer]] = {}
 
     def __repr__(self) -> str:
         return f"<weft.Model {self.family}, {self.parameters_count:,} parameters, {self.description.head} head>"
@@ -211,6 +216,44 @@ class Model:
         words = [*ids[:place], token, *ids[place + 1 :]]
         word = self.tokenizer.engine.decode([token], skip_special_tokens=False).strip()
         return Filled(word, probability, self.tokenizer.decode(words))
+
+    def generate(self, prompts: Prompts, *, details: bool = False, int8: bool = False, **settings: Any) -> Any:
+        """What the model writes: `generate("Once upon a time", max_new_tokens=64)`.
+
+        One prompt or a list, texts or lists of token ids; encoder–decoders take sources. Texts come back for texts
+        (what is new), ids for ids; with `n` > 1 a list for each prompt, with `details` a `Generation` each.
+        `settings` are those of `weft.generate.settings.Settings`: strategy ("greedy", "sample", "beam"),
+        max_new_tokens, temperature, top_k, top_p, min_p, seed, beams, n, length_penalty, stop, ... `int8` rounds the
+        weights to whole bytes: faster, nearly the same.
+        """
+        return self._writer(int8).generate(prompts, details=details, **settings)
+
+    def stream(self, prompt: str | Sequence[int], *, int8: bool = False, **settings: Any) -> Iterator[Any]:
+        """As `generate` for one prompt, piece by piece as it is written."""
+        return self._writer(int8).stream(prompt, **settings)
+
+    def _writer(self, int8: bool = False) -> Writer:
+        if not {"causal", "seq2seq"} & set(self.network.heads):
+            if "masked" in self.network.heads:
+                raise InputError(f"A {self.family} is an encoder, which does not write; try fill.")
+            raise InputError(f"This {self.family} has no language-model head, so it does not write.")
+        state = state_of(self.network)
+        known = self._writers.get(int8)
+        if known is None or known[0] != state:  # the weights have changed since
+            architecture, config = self.network.architecture, self._described().config
+            ends = read_ends(
+                config,
+                self.description.generation,
+                self._tokenizer,
+                vocabulary=architecture.vocabulary,
+                has_source=architecture.is_encoder_decoder,
+            )
+            ready = prepare(self.network, int8=int8)
+            known = self._writers[int8] = (
+                state,
+                Writer(ready, self._tokenizer, ends, self.description.generation),
+            )
+        return known[1]
 
     def _head_kind(self, wanted: Sequence[str], why: str = "logits need a head") -> str:
         kinds = [kind for kind in self.network.heads if kind in wanted]

@@ -13,6 +13,7 @@ by 2× and nested tensors by 15×; on CUDA one variable-length kernel takes them
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +51,16 @@ class View:
     rotary: tuple[Tensor, Tensor] | None = None
 
 
+class LayerPast(Protocol):
+    """What one layer of a decoder keeps of the tokens it has read, so that writing on costs one token at a time."""
+
+    def attend(self, q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, batch: Packed, view: View, scaled: bool) -> Tensor:
+        """Keep the new keys and values; each query over its own sequence, old and new. (T, H, D)."""
+
+    def attend_source(self, q_THD: Tensor, scaled: bool) -> Tensor:
+        """Each query over the source that its sequence is written from. (T, H, D)."""
+
+
 class Attention(nn.Module):
     """Self-attention: (T, W) -> (T, W)."""
 
@@ -61,7 +72,7 @@ class Attention(nn.Module):
         self.query_norm = make_norm(spec.head_norm, spec.head_width) if spec.head_norm else None
         self.key_norm = make_norm(spec.head_norm, spec.head_width) if spec.head_norm else None
 
-    def forward(self, x_TW: Tensor, batch: Packed, view: View) -> Tensor:
+    def forward(self, x_TW: Tensor, batch: Packed, view: View, past: LayerPast | None = None) -> Tensor:
         spec = self.spec
         heads = self.qkv(x_TW).unflatten(-1, (-1, spec.head_width))
         q, k, v = heads.split([spec.heads, spec.key_value_heads, spec.key_value_heads], dim=1)
@@ -69,7 +80,10 @@ class Attention(nn.Module):
             q, k = self.query_norm(q), self.key_norm(k)
         if view.rotary is not None:
             q, k = rotate(q, view.rotary), rotate(k, view.rotary)
-        mixed = attend(q, k, v, batch, batch, view, scaled=spec.scaled, dropout=spec.dropout * self.training)
+        if past is None:
+            mixed = attend(q, k, v, batch, batch, view, scaled=spec.scaled, dropout=spec.dropout * self.training)
+        else:
+            mixed = past.attend(q, k, v, batch, view, spec.scaled)
         return self.out(mixed.flatten(1))
 
 
@@ -83,12 +97,30 @@ class CrossAttention(nn.Module):
         self.key_value = nn.Linear(width, 2 * spec.heads * spec.head_width, bias=spec.bias)
         self.out = nn.Linear(spec.heads * spec.head_width, width, bias=spec.out_bias)
 
-    def forward(self, x_TW: Tensor, batch: Packed, memory_TW: Tensor, source: Packed) -> Tensor:
+    def forward(
+        self,
+        x_TW: Tensor,
+        batch: Packed,
+        memory_TW: Tensor | None,
+        source: Packed | None,
+        past: LayerPast | None = None,
+    ) -> Tensor:
+        """What is written looks at the `memory` of its `source`, or at what `past` keeps of it."""
         spec = self.spec
         q = self.query(x_TW).unflatten(-1, (-1, spec.head_width))
-        k, v = self.key_value(memory_TW).unflatten(-1, (-1, spec.head_width)).chunk(2, dim=1)
-        mixed = attend(q, k, v, batch, source, View(), scaled=spec.scaled, dropout=spec.dropout * self.training)
+        if past is not None:
+            mixed = past.attend_source(q, spec.scaled)
+        else:
+            assert memory_TW is not None
+            assert source is not None
+            k, v = self.keys_and_values(memory_TW)
+            mixed = attend(q, k, v, batch, source, View(), scaled=spec.scaled, dropout=spec.dropout * self.training)
         return self.out(mixed.flatten(1))
+
+    def keys_and_values(self, memory_TW: Tensor) -> tuple[Tensor, Tensor]:
+        """(T, H, D) each."""
+        k, v = self.key_value(memory_TW).unflatten(-1, (-1, self.spec.head_width)).chunk(2, dim=1)
+        return k, v
 
 
 def attend(

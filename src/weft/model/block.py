@@ -12,7 +12,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from weft.model.attention import Attention, AttentionSpec, CrossAttention, View
+from weft.model.attention import Attention, AttentionSpec, CrossAttention, LayerPast, View
 from weft.model.dropout import Dropout
 from weft.model.feedforward import FeedForward, FeedForwardSpec
 from weft.model.norm import NormSpec, make_norm
@@ -43,11 +43,17 @@ class Block(nn.Module):
         self.feedforward_dropout = Dropout(spec.feedforward_dropout)
 
     def forward(
-        self, x: Tensor, batch: Packed, view: View, memory: Tensor | None = None, source: Packed | None = None
+        self,
+        x: Tensor,
+        batch: Packed,
+        view: View,
+        memory: Tensor | None = None,
+        source: Packed | None = None,
+        past: LayerPast | None = None,
     ) -> Tensor:
-        x = self._wrap(x, self.attention_norm, lambda h: self.attention_dropout(self.attention(h, batch, view)))
-        if self.cross is not None:
-            x = self._wrap(x, self.cross_norm, lambda h: self.attention_dropout(self.cross(h, batch, memory, source)))
+        x = self._wrap(x, self.attention_norm, lambda h: self.attention_dropout(self.attention(h, batch, view, past)))
+        if (cross := self.cross) is not None:
+            x = self._wrap(x, self.cross_norm, lambda h: self.attention_dropout(cross(h, batch, memory, source, past)))
         return self._wrap(x, self.feedforward_norm, lambda h: self.feedforward_dropout(self.feedforward(h)))
 
     def _wrap(self, x: Tensor, norm: nn.Module | None, sublayer: Callable[[Tensor], Tensor]) -> Tensor:

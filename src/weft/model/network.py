@@ -16,8 +16,8 @@ from weft.model.embeddings import Embeddings, EmbeddingSpec
 from weft.model.heads import Head, HeadSpec
 from weft.model.initialize import InitSpec, initialize
 from weft.model.packed import Packed
-from weft.model.recurrent import Recurrent, RecurrentSpec
-from weft.model.stack import Stack, StackSpec
+from weft.model.recurrent import Recurrent, RecurrentPast, RecurrentSpec
+from weft.model.stack import Past, Stack, StackSpec
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,13 @@ class Network(nn.Module):
 
     def decode(self, target: Packed, memory: Tensor, source: Packed) -> Tensor:
         return self.decoder((self.decoder_embed or self.embed)(target), target, memory, source)
+
+    def read_on(self, batch: Packed, past: Past | RecurrentPast) -> Tensor:
+        """Hidden states of tokens that follow those in `past`, which keeps them as well. What is written, not what it
+        is written from: of an encoder–decoder, the decoder's side.
+        """
+        x = (self.decoder_embed or self.embed)(batch)
+        return self.decoder(x, batch, past=past) if self.recurrent is None else self.recurrent(x, batch, past)
 
 
 def create(architecture: Architecture, seed: int = 0) -> Network:

@@ -14,6 +14,13 @@ from weft.model.dropout import Dropout
 from weft.model.packed import Packed
 
 
+@dataclass
+class RecurrentPast:
+    """All that an LSTM keeps of what it has read: h and c, (layers, sequences, W) each."""
+
+    state: tuple[Tensor, Tensor] | None = None
+
+
 @dataclass(frozen=True)
 class RecurrentSpec:
     layers: int
@@ -29,10 +36,11 @@ class Recurrent(nn.Module):
         self.lstm = nn.LSTM(width, width, spec.layers, batch_first=True, dropout=between)
         self.dropout = Dropout(spec.dropout)
 
-    def forward(self, x_TW: Tensor, batch: Packed) -> Tensor:
+    def forward(self, x_TW: Tensor, batch: Packed, past: RecurrentPast | None = None) -> Tensor:
+        past = past or RecurrentPast()
         if len(batch.runs) == 1:
             ((count, length),) = batch.runs
-            hidden, _ = self.lstm(x_TW.unflatten(0, (count, length)))
+            hidden, past.state = self.lstm(x_TW.unflatten(0, (count, length)), past.state)
             return self.dropout(hidden.flatten(0, 1))
-        hidden, _ = self.lstm(pack_sequence(list(batch.split(x_TW)), enforce_sorted=False))
+        hidden, past.state = self.lstm(pack_sequence(list(batch.split(x_TW)), enforce_sorted=False), past.state)
         return self.dropout(torch.cat(unpack_sequence(hidden)))

@@ -3,12 +3,14 @@
 What all layers share is computed once here: the rotary table, T5's relative bias, the window of local attention.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from weft.model.attention import View
+from weft.model.attention import LayerPast, View
 from weft.model.block import Block, BlockSpec
 from weft.model.dropout import Dropout
 from weft.model.norm import make_norm
@@ -37,6 +39,17 @@ class StackSpec:
     dropout: float = 0.0  # on the output
 
 
+class Past(Protocol):
+    """What a decoder keeps of the tokens it has read."""
+
+    @property
+    def layers(self) -> Sequence[LayerPast]: ...
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been read yet: then a batch stands by itself, and its own views are needed."""
+
+
 class Stack(nn.Module):
     def __init__(self, spec: StackSpec, width: int, positions: Positions | None) -> None:
         super().__init__()
@@ -53,19 +66,30 @@ class Stack(nn.Module):
             self.relative = RelativeBias(positions, heads, both_ways=not spec.causal)
 
     def forward(
-        self, x_TW: Tensor, batch: Packed, memory: Tensor | None = None, source: Packed | None = None
+        self,
+        x_TW: Tensor,
+        batch: Packed,
+        memory: Tensor | None = None,
+        source: Packed | None = None,
+        past: Past | None = None,
     ) -> Tensor:
-        everywhere, nearby = self._views(batch, x_TW.dtype)
+        alone = past is None or past.is_empty
+        everywhere, nearby = self._views(batch, x_TW.dtype, alone=alone)
         local = () if self.spec.local is None else self.spec.local.layers
+        kept: Sequence[LayerPast | None] = [None] * len(self.blocks) if past is None else past.layers
         x = x_TW
         for layer, block in enumerate(self.blocks):
-            x = block(x, batch, nearby if layer in local else everywhere, memory, source)
+            x = block(x, batch, nearby if layer in local else everywhere, memory, source, kept[layer])
         return self.dropout(x if self.norm is None else self.norm(x))
 
-    def _views(self, batch: Packed, dtype: torch.dtype) -> tuple[View, View]:
-        """What global layers see, and what local layers see."""
+    def _views(self, batch: Packed, dtype: torch.dtype, *, alone: bool) -> tuple[View, View]:
+        """What global layers see, and what local layers see. A batch that goes on with what was read before is not
+        `alone`: the bias of its distances is known to what keeps the past.
+        """
         spec, positions = self.spec, self.positions
-        bias = None if self.relative is None else {length: self.relative(length) for length in set(batch.lengths)}
+        bias = None
+        if self.relative is not None and alone:
+            bias = {length: self.relative(length) for length in set(batch.lengths)}
         everywhere = View(spec.causal, bias=bias, rotary=self._rotary(positions, batch, dtype))
         if spec.local is None:
             return everywhere, everywhere

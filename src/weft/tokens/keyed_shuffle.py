@@ -36,7 +36,7 @@ class KeyedShuffle:
         mask = np.uint64((1 << self._half_bits) - 1)
         left, right = values >> half, values & mask
         for round_key in self._round_keys:
-            left, right = right, left ^ (_mix(right + round_key) & mask)
+            left, right = right, left ^ (mix(right + round_key) & mask)
         return (left << half) | right
 
     @property
@@ -48,7 +48,7 @@ class KeyedShuffle:
         return np.random.SeedSequence((self.seed, self.epoch)).generate_state(ROUNDS, np.uint64)
 
 
-def _mix(x: np.ndarray) -> np.ndarray:
+def mix(x: np.ndarray) -> np.ndarray:
     """The finalizer of splitmix64: every input bit moves every output bit. Wrap-around is wanted."""
     with np.errstate(over="ignore"):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

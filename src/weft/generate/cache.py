@@ -1,0 +1,241 @@
+"""The keys and values of what has been read, laid out for the next token.
+
+Sequences of unequal length share a slab, aligned at their ends:
+
+    column      0    first                end      capacity
+    sequence a         a₀  a₁  a₂  a₃  a₄ │ next
+    sequence b                 b₀  b₁  b₂ │ next
+
+So every sequence's next token goes into the same column (a step writes one slice), a distance is the same column for
+all (which is how relative positions and local windows are told), and a mask that never changes tells the lengths
+apart. Sequences whose lengths lie far apart go into groups with a slab each, so that a short one does not drag along
+the width of a long one. Slabs grow by blocks.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from weft.model.attention import CrossAttention, View, attend
+from weft.model.packed import Packed
+from weft.model.positions import RelativeBias
+from weft.model.stack import Stack
+
+BLOCK, ROOM = 64, 256  # columns that a slab grows by at the least, and has free to begin with at the most
+SLACK, SHARE = 32, 1.25  # a group's longest sequence has at most SHARE · shortest + SLACK tokens
+
+
+class Slab:
+    """Keys and values of neighbouring sequences in all layers: (layers, 2, R, H, C, D)."""
+
+    def __init__(self, stack: Stack, lengths: Sequence[int], room: int, like: Tensor) -> None:
+        attention = stack.spec.block.attention
+        heads = attention.heads if stack.spec.cross and room == 0 else attention.key_value_heads
+        self.lengths = np.asarray(lengths)
+        self.end = int(self.lengths.max())
+        shape = (stack.spec.layers, 2, len(lengths), heads, self.end + room, attention.head_width)
+        self.store = like.new_zeros(shape)  # what is masked is multiplied all the same: it must be numbers
+        self._mark()
+
+    @property
+    def rows(self) -> int:
+        return len(self.lengths)
+
+    def _mark(self) -> None:
+        """Where sequences begin, after rows have come or gone. No mask while all begin together."""
+        self.first = self.end - int(self.lengths.max())
+        self.mask = None
+        begins = self.end - self.lengths
+        if (begins != self.first).any():
+            columns = torch.arange(self.store.shape[4], device=self.store.device)
+            hidden = columns[None, :] < torch.as_tensor(begins, device=self.store.device)[:, None]
+            self.mask = torch.where(hidden, -torch.inf, 0.0).to(self.store.dtype)[:, None, None, :]
+
+    def fill(self, layer: int, k_THD: Tensor, v_THD: Tensor) -> None:
+        """The whole sequences' keys and values, end to end."""
+        lengths = self.lengths.tolist()
+        for which, flat in enumerate((k_THD, v_THD)):
+            store = self.store[layer, which]
+            if self.mask is None:
+                length = lengths[0]
+                store[:, :, self.first : self.end] = flat.unflatten(0, (-1, length)).transpose(1, 2)
+                continue
+            for row, part in enumerate(flat.split(lengths)):
+                store[row, :, self.end - len(part) : self.end] = part.transpose(0, 1)
+
+    def open_column(self) -> None:
+        """Room for one more token of each sequence."""
+        if self.end == self.store.shape[4]:
+            # What nobody sees any more is left behind.
+            width = self.end - self.first
+            shape = [*self.store.shape[:4], width + max(BLOCK, width // 2), self.store.shape[5]]
+            store = self.store.new_empty(shape)
+            store[..., :width, :] = self.store[..., self.first : self.end, :]
+            self.store, self.end = store, width
+            self._mark()
+        self.lengths = self.lengths + 1
+        self.end += 1
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Only these rows go on, in this order; one may be there several times."""
+        index = torch.as_tensor(rows, device=self.store.device)
+        self.store, self.lengths = self.store.index_select(2, index), self.lengths[rows]
+        self._mark()
+
+    def reorder(self, parents: np.ndarray, depth: int) -> None:
+        """Row r goes on from row parents[r]; their last `depth` tokens are all in which they differ."""
+        moved = np.flatnonzero(parents != np.arange(len(parents)))
+        if depth == 0 or moved.size == 0:
+            return
+        columns = self.store[..., self.end - depth : self.end, :]
+        to, source = (torch.as_tensor(rows, device=self.store.device) for rows in (moved, parents[moved]))
+        columns.index_copy_(2, to, columns.index_select(2, source))
+
+    def attend(self, layer: int, q_RHD: Tensor, scale: float, window: int | None, bias: Tensor | None) -> Tensor:
+        """Queries (Q per row, end to end) over their row; `bias` (H, columns from `first` on) adds to the scores."""
+        first = self.first if window is None else max(self.first, self.end - window - 1)
+        keys, values = self.store[layer, :, :, :, first : self.end].unbind(0)
+        heads, per_row = keys.shape[1], len(q_RHD) // self.rows
+        # Query heads that share a key head, and queries that share a row, are rows of one small matrix.
+        q = q_RHD.view(self.rows, per_row, heads, -1, q_RHD.shape[-1]).transpose(1, 2).flatten(2, 3)
+        mask = None if self.mask is None else self.mask[..., first : self.end]
+        if bias is not None:
+            bias = bias[:, first - self.first :].view(1, heads, -1, self.end - first)
+            mask = bias if mask is None else mask + bias
+        if mask is not None:
+            mask = mask.expand(self.rows, heads, q.shape[2], -1)
+        mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
+        return mixed.unflatten(2, (per_row, -1)).transpose(1, 2).reshape(q_RHD.shape)
+
+
+class Groups:
+    """Slabs for a whole batch, in its order."""
+
+    def __init__(self, stack: Stack, lengths: Sequence[int], room: int, like: Tensor) -> None:
+        self.slabs = [Slab(stack, lengths[a:b], room, like) for a, b in pairwise(_cuts(lengths))]
+
+    def fill(self, layer: int, k_THD: Tensor, v_THD: Tensor) -> None:
+        sizes = [int(slab.lengths.sum()) for slab in self.slabs]
+        for slab, k, v in zip(self.slabs, k_THD.split(sizes), v_THD.split(sizes), strict=True):
+            slab.fill(layer, k, v)
+
+    def keep(self, rows: np.ndarray) -> None:
+        """As `Slab.keep`; rows stay within their group, which they do if they are in order."""
+        start, kept = 0, []
+        for slab in self.slabs:
+            mine = rows[(rows >= start) & (rows < start + slab.rows)] - start
+            start += slab.rows
+            if mine.size:
+                if mine.size != slab.rows or (mine != np.arange(slab.rows)).any():
+                    slab.keep(mine)
+                kept.append(slab)
+        self.slabs = kept
+
+    def reorder(self, parents: np.ndarray, depth: int) -> None:
+        start = 0
+        for slab in self.slabs:
+            slab.reorder(parents[start : start + slab.rows] - start, depth)
+            start += slab.rows
+
+    def attend(
+        self, layer: int, q_RHD: Tensor, scale: float, window: int | None = None, biases: Sequence[Tensor | None] = ()
+    ) -> Tensor:
+        biases = biases or [None] * len(self.slabs)
+        if len(self.slabs) == 1:
+            return self.slabs[0].attend(layer, q_RHD, scale, window, biases[0])
+        per_row = len(q_RHD) // sum(slab.rows for slab in self.slabs)
+        parts = zip(self.slabs, q_RHD.split([slab.rows * per_row for slab in self.slabs]), biases, strict=True)
+        return torch.cat([slab.attend(layer, q, scale, window, bias) for slab, q, bias in parts])
+
+
+def _cuts(lengths: Sequence[int]) -> list[int]:
+    """Where a row of lengths is cut into groups of like ones."""
+    cuts, low, high = [0], lengths[0], lengths[0]
+    for place, length in enumerate(lengths):
+        low, high = min(low, length), max(high, length)
+        if high > SHARE * low + SLACK:
+            cuts.append(place)
+            low = high = length
+    return [*cuts, len(lengths)]
+
+
+class KeyValues:
+    """The past of a Transformer's decoder: of what it writes, and of the source it writes from."""
+
+    def __init__(self, stack: Stack, room: int) -> None:
+        self.stack, self.room = stack, min(room, ROOM)
+        self.written: Groups | None = None
+        self.source: Groups | None = None
+        self.layers = [_Layer(self, layer) for layer in range(stack.spec.layers)]
+        self.is_empty = True
+        self.biases: list[Tensor | None] = []
+
+    def read_source(self, memory_TW: Tensor, source: Packed) -> None:
+        """The encoder's output, as keys and values of every layer."""
+        self.source = Groups(self.stack, source.lengths, 0, memory_TW)
+        for layer, block in enumerate(self.stack.blocks):
+            assert isinstance(block.cross, CrossAttention)
+            self.source.fill(layer, *block.cross.keys_and_values(memory_TW))
+
+    def begin(self, batch: Packed, like: Tensor) -> None:
+        self.written = Groups(self.stack, batch.lengths, self.room, like)
+
+    def open_column(self) -> None:
+        self.is_empty = False
+        for slab in self.written.slabs:
+            slab.open_column()
+        relative = self.stack.relative
+        self.biases = [_bias(relative, slab.end - slab.first) for slab in self.written.slabs]
+
+    def keep(self, rows: np.ndarray) -> None:
+        if self.source is not None:
+            self.source.keep(rows)
+        self.written.keep(rows)
+
+    def keep_sources(self, sources: np.ndarray, per_source: int) -> None:
+        """As `keep`, of all rows that are written from one of these sources."""
+        if self.source is not None:
+            self.source.keep(sources)
+        self.written.keep((sources[:, None] * per_source + np.arange(per_source)).ravel())
+
+    def share_source(self, per_source: int) -> None:
+        """Each row becomes so many, which look at one source."""
+        self.written.keep(np.repeat(np.arange(sum(slab.rows for slab in self.written.slabs)), per_source))
+
+    def reorder(self, parents: np.ndarray, depth: int) -> None:
+        self.written.reorder(parents, depth)
+
+
+def _bias(relative: RelativeBias | None, length: int) -> Tensor | None:
+    return None if relative is None else relative.of_last(length)
+
+
+class _Layer:
+    def __init__(self, past: KeyValues, layer: int) -> None:
+        self.past, self.layer = past, layer
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, batch: Packed, view: View, scaled: bool) -> Tensor:
+        past = self.past
+        if past.is_empty:
+            if self.layer == 0:
+                past.begin(batch, k)
+            past.written.fill(self.layer, k, v)
+            return attend(q, k, v, batch, batch, view, scaled=scaled, dropout=0.0)
+        start = 0
+        for slab in past.written.slabs:
+            column = slab.store[self.layer, :, :, :, slab.end - 1]
+            column[0] = k[start : start + slab.rows]
+            column[1] = v[start : start + slab.rows]
+            start += slab.rows
+        return past.written.attend(self.layer, q, _scale(q, scaled), view.window, past.biases)
+
+    def attend_source(self, q: Tensor, scaled: bool) -> Tensor:
+        return self.past.source.attend(self.layer, q, _scale(q, scaled))
+
+
+def _scale(q: Tensor, scaled: bool) -> float:
+    return q.shape[-1] ** -0.5 if scaled else 1.0

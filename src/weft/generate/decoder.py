@@ -1,0 +1,91 @@
+"""A decoder at work: prompts in, the scores of the next token out, a token at a time.
+
+The same for every family that writes. A Transformer keeps keys and values (`cache`), an LSTM its state; an
+encoder–decoder reads its sources once. Rows are sequences being written: they can leave, multiply and change places.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.generate.cache import KeyValues
+from weft.model.network import Network
+from weft.model.packed import Packed, pack
+from weft.model.recurrent import RecurrentPast
+
+Ids = Sequence[int]
+
+
+class Decoder:
+    """`logits` (R, vocabulary) are always those of each row's next token."""
+
+    def __init__(self, network: Network, prompts: Sequence[Ids], sources: Sequence[Ids] | None, room: int) -> None:
+        self.network = network
+        self.head = network.head("causal" if sources is None else "seq2seq")
+        self.device = next(network.parameters()).device
+        self.past: KeyValues | RecurrentPast
+        if network.decoder is None:
+            self.past = RecurrentPast()
+        else:
+            self.past = KeyValues(network.decoder, room)
+        if sources is not None:
+            source = pack(sources).to(self.device)
+            self.past.read_source(network.encode(source), source)
+        batch = pack(prompts).to(self.device)
+        hidden = network.read_on(batch, self.past)
+        self.positions = batch.positions[batch.last]  # of the newest token
+        self.logits = self.head(hidden, batch, batch.last)
+
+    @property
+    def rows(self) -> int:
+        return len(self.positions)
+
+    def step(self, tokens_R: Tensor) -> Tensor:
+        """Read one more token of each row."""
+        self.positions = self.positions + 1
+        rows = self.rows
+        batch = Packed(
+            tokens=tokens_R,
+            positions=self.positions,
+            starts=torch.arange(rows + 1, device=self.device),
+            lengths=(1,) * rows,
+            runs=((rows, 1),),
+        )
+        if isinstance(self.past, KeyValues):
+            self.past.open_column()
+        self.logits = self.head(self.network.read_on(batch, self.past), batch)
+        return self.logits
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Only these rows go on; one may be there several times. In order."""
+        self._pick(rows)
+        if isinstance(self.past, KeyValues):
+            self.past.keep(rows)
+
+    def keep_sources(self, sources: np.ndarray, per_source: int) -> None:
+        """Only what is written from these goes on; each has `per_source` rows, which look at it together."""
+        self._pick((sources[:, None] * per_source + np.arange(per_source)).ravel())
+        if isinstance(self.past, KeyValues):
+            self.past.keep_sources(sources, per_source)
+
+    def share_source(self, per_source: int) -> None:
+        """Each row becomes `per_source` rows, neighbours, which go on looking at one source together."""
+        self._pick(np.repeat(np.arange(self.rows), per_source))
+        if isinstance(self.past, KeyValues):
+            self.past.share_source(per_source)
+
+    def reorder(self, parents: np.ndarray, depth: int) -> None:
+        """Row r goes on from row parents[r], both of one prompt; only their last `depth` tokens differ at all."""
+        if isinstance(self.past, KeyValues):
+            self.past.reorder(parents, depth)
+        else:
+            self._pick(parents)
+
+    def _pick(self, rows: np.ndarray) -> None:
+        index = torch.as_tensor(rows, device=self.device)
+        self.positions, self.logits = self.positions[index], self.logits[index]
+        if isinstance(self.past, RecurrentPast):
+            h, c = self.past.state
+            self.past.state = (h[:, index], c[:, index])

@@ -1,0 +1,49 @@
+"""The model's own words on beginning and ending, from its config, its generation config and its tokenizer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weft.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Ends:
+    ends: tuple[int, ...] = ()  # any of them ends a text
+    start: int | None = None  # what a decoder begins with, or a text of which nothing is given
+    forced: int | None = None  # the last token of a text that is cut off (Marian)
+    banned: tuple[int, ...] = ()
+
+
+def read_ends(
+    config: Mapping[str, Any],
+    generation: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    *,
+    vocabulary: int,
+    has_source: bool,
+) -> Ends:
+    """What generation_config.json says goes before config.json, and that before the tokenizer. Ids that the model
+    does not have are none: many a config says GPT-2's 50256 to a vocabulary of a hundred.
+    """
+
+    def ids(name: str) -> tuple[int, ...]:
+        value = generation.get(name, config.get(name))
+        if value is None and tokenizer is not None and name in ("bos_token_id", "eos_token_id"):
+            value = tokenizer.id_of("bos" if name == "bos_token_id" else "eos")
+        listed = value if isinstance(value, list) else [value]
+        return tuple(one for one in listed if isinstance(one, int) and 0 <= one < vocabulary)
+
+    def first(*names: str) -> int | None:
+        return next((one for name in names for one in ids(name)), None)
+
+    rules = generation or config  # where there is a generation config, what it leaves out is not wanted
+    words = rules.get("bad_words_ids")
+    words = words if isinstance(words, list) else []
+    single = [word[0] for word in words if isinstance(word, list) and len(word) == 1 and isinstance(word[0], int)]
+    return Ends(
+        ends=ids("eos_token_id"),
+        start=first("decoder_start_token_id", "pad_token_id") if has_source else first("bos_token_id"),
+        forced=first("forced_eos_token_id") if "forced_eos_token_id" in rules else None,
+        banned=tuple(token for token in single if 0 <= token < vocabulary),
+    )

@@ -1,0 +1,160 @@
+"""Which token comes next: what is ruled out, what is left after filters, and the draw.
+
+The order is the one that everybody uses: penalties and bans on the scores; then temperature, top-k, top-p, min-p,
+typical-p, each on what the one before has left.
+
+A draw is a function of (seed, prompt, which sample of that prompt, step) and nothing else, so a text does not depend
+on its neighbours in the batch, and neither do others on whether it is there.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.generate.ends import Ends
+from weft.generate.settings import Settings
+from weft.tokens.keyed_shuffle import mix
+
+ENOUGH = (
+    256  # tokens that hold the top-p of most distributions; a whole sort of a large vocabulary costs more than a step
+)
+
+
+class Rules:
+    """What changes the scores before a token is chosen; one row for each sequence."""
+
+    def __init__(self, settings: Settings, ends: Ends, prompts: Sequence[Sequence[int]], like: Tensor) -> None:
+        self.settings, self.ends = settings, ends
+        device, vocabulary = like.device, like.shape[-1]
+        self.banned = torch.tensor([*ends.banned, *settings.banned], dtype=torch.long, device=device)
+        self.end_ids = torch.tensor(ends.ends, dtype=torch.long, device=device)
+        self.seen: Tensor | None = None  # (R, V) in prompt or text
+        self.written: Tensor | None = None  # (R, V) times in the text
+        if settings.repetition_penalty != 1.0:
+            self.seen = torch.zeros(len(prompts), vocabulary, dtype=torch.bool, device=device)
+            for row, prompt in enumerate(prompts):
+                self.seen[row, torch.as_tensor(prompt, device=device)] = True
+        if settings.frequency_penalty != 0.0:
+            self.written = like.new_zeros(len(prompts), vocabulary)
+
+    def apply(self, scores_RV: Tensor, step: int, most: int) -> Tensor:
+        """`step` tokens are written, `most` is the most there can be. May change `scores_RV` in place."""
+        penalty = self.settings.repetition_penalty
+        if self.seen is not None:
+            lowered = torch.where(scores_RV < 0, scores_RV * penalty, scores_RV / penalty)
+            scores_RV = torch.where(self.seen, lowered, scores_RV)
+        if self.written is not None:
+            scores_RV = scores_RV.sub_(self.written, alpha=self.settings.frequency_penalty)
+        if len(self.banned):
+            scores_RV = scores_RV.index_fill_(1, self.banned, -torch.inf)
+        if step < self.settings.min_new_tokens and len(self.end_ids):
+            scores_RV = scores_RV.index_fill_(1, self.end_ids, -torch.inf)
+        if self.ends.forced is not None and step == most - 1:
+            scores_RV = torch.full_like(scores_RV, -torch.inf)
+            scores_RV[:, self.ends.forced] = 0.0
+        return scores_RV
+
+    def note(self, tokens_R: Tensor) -> None:
+        if self.seen is not None:
+            self.seen.scatter_(1, tokens_R[:, None], True)
+        if self.written is not None:
+            self.written.scatter_add_(1, tokens_R[:, None], self.written.new_ones(len(tokens_R), 1))
+
+    def keep(self, rows: np.ndarray) -> None:
+        """These rows go on, in this order."""
+        if self.seen is not None:
+            self.seen = self.seen[torch.as_tensor(rows, device=self.seen.device)]
+        if self.written is not None:
+            self.written = self.written[torch.as_tensor(rows, device=self.written.device)]
+
+
+def left_over(scores_RV: Tensor, settings: Settings) -> tuple[Tensor, Tensor | None]:
+    """Probabilities (R, K) of what the filters leave, each row's likeliest first, and which tokens they are; without
+    any filter all of the vocabulary, in its order (no tokens then).
+    """
+    scores = scores_RV.float() if settings.temperature is None else scores_RV.float() / settings.temperature
+    probabilities, tokens = _shortlist(scores, settings)
+    if tokens is None and settings.typical_p is None:
+        if not settings.min_p:
+            return probabilities, None
+        floor = probabilities.amax(dim=-1, keepdim=True) * settings.min_p
+        return probabilities.masked_fill(probabilities < floor, 0.0), None
+    if settings.top_p is not None:
+        before = probabilities.cumsum(-1) - probabilities
+        # The likeliest always stays, however small p is.
+        probabilities = probabilities.masked_fill((before >= settings.top_p) & (before > 0), 0.0)
+    if settings.min_p:
+        floor = probabilities.amax(dim=-1, keepdim=True) * settings.min_p
+        probabilities = probabilities.masked_fill(probabilities < floor, 0.0)
+    if settings.typical_p is not None:
+        probabilities = _typical(probabilities, settings.typical_p)
+    return probabilities, tokens
+
+
+def _shortlist(scores: Tensor, settings: Settings) -> tuple[Tensor, Tensor | None]:
+    """Softmax after top-k; only as many of the likeliest as top-p can need."""
+    vocabulary = scores.shape[-1]
+    if settings.top_k is not None and settings.top_k < vocabulary:
+        best = scores.topk(settings.top_k)
+        return best.values.softmax(-1), best.indices
+    if settings.top_p is None:
+        return scores.softmax(-1), None
+    if vocabulary > 4 * ENOUGH:
+        best = scores.topk(ENOUGH)
+        probabilities = (best.values - scores.logsumexp(-1, keepdim=True)).exp()
+        if bool((probabilities.sum(-1) >= settings.top_p).all()):
+            return probabilities, best.indices
+    ordered = scores.sort(dim=-1, descending=True)
+    return ordered.values.softmax(-1), ordered.indices
+
+
+def _typical(probabilities: Tensor, mass: float) -> Tensor:
+    """Those whose surprise is nearest to the entropy, until they make up `mass`."""
+    normal = probabilities / probabilities.sum(-1, keepdim=True)
+    surprise = -normal.log()
+    entropy = (normal * surprise).nansum(-1, keepdim=True)
+    ordered = (surprise - entropy).abs().sort(dim=-1)
+    before = normal.gather(-1, ordered.indices).cumsum(-1) - normal.gather(-1, ordered.indices)
+    keeps = torch.zeros_like(normal, dtype=torch.bool).scatter_(-1, ordered.indices, before < mass)
+    return probabilities.masked_fill(~keeps, 0.0)
+
+
+def draw(probabilities_RK: Tensor, tokens_RK: Tensor | None, chance_R: Tensor) -> Tensor:
+    """The token at which the running sum passes `chance` of the whole."""
+    total = probabilities_RK.double().cumsum(-1)
+    place = torch.searchsorted(total, chance_R[:, None].to(total.device) * total[:, -1:], right=True)
+    # Rounding may land behind the last token that is possible at all.
+    last = (probabilities_RK > 0).long().cumsum(-1).argmax(-1, keepdim=True)
+    place = torch.minimum(place, last)
+    return (place if tokens_RK is None else tokens_RK.gather(-1, place))[:, 0]
+
+
+class Chances:
+    """A stream of numbers in [0, 1) for each sequence (splitmix64: Steele et al. 2014)."""
+
+    def __init__(self, keys: np.ndarray) -> None:
+        self.keys = keys
+
+    @classmethod
+    def seeded(cls, seed: int, prompts: Sequence[Sequence[int]]) -> "Chances":
+        """Equal prompts are told apart by how many of them came before."""
+        seen: Counter[bytes] = Counter()
+        keys = []
+        for prompt in prompts:
+            text = np.asarray(prompt, dtype=np.int64).tobytes()
+            key = hashlib.blake2b(text, digest_size=8, key=f"{seed} {seen[text]}".encode())
+            keys.append(int.from_bytes(key.digest(), "little"))
+            seen[text] += 1
+        return cls(np.array(keys, dtype=np.uint64))
+
+    def at(self, step: int) -> Tensor:
+        """(R,) in double precision."""
+        bits = mix(self.keys + np.uint64((step + 1) * 0x9E3779B97F4A7C15 % 2**64))
+        return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+    def of(self, rows: Sequence[int] | np.ndarray) -> "Chances":
+        return Chances(self.keys[np.asarray(rows)])

@@ -1,0 +1,110 @@
+"""Greedy and sampling: every row writes its own text, and leaves when it is done."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+
+from weft.generate.decoder import Decoder, Ids
+from weft.generate.ends import Ends
+from weft.generate.next_token import Chances, Rules, draw, left_over
+from weft.generate.settings import Settings
+from weft.generate.text import Text
+from weft.model.network import Network
+
+Finish = Literal["end", "stop", "length"]
+
+
+@dataclass
+class Row:
+    """A text being written: what the decoder was given, and what came of it."""
+
+    prompt: Ids
+    most: int  # new tokens
+    text: Text | None = None  # where the text matters while it is written
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    finish: Finish | None = None  # none: it is being written
+    begin: int = 0  # tokens of the prompt and the text that are forgotten
+
+    def add(self, token: int, ends: Sequence[int]) -> None:
+        self.tokens.append(token)
+        if token in ends:
+            self.finish = "end"
+            return
+        if self.text is not None:
+            self.text.add(token)
+        if self.text is not None and self.text.is_stopped:
+            self.finish = "stop"
+        elif len(self.tokens) == self.most:
+            self.finish = "length"
+
+    def context(self, limit: int | None) -> list[int]:
+        """What the decoder is to know; if that is more than it can read, the older half is forgotten."""
+        known = [*self.prompt, *self.tokens]
+        if limit is not None and len(known) - self.begin > limit:
+            self.begin = len(known) - (limit - limit // 2)
+        return known[self.begin :]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all rows of a batch have in common."""
+
+    network: Network
+    settings: Settings
+    ends: Ends
+    most: int  # new tokens of any row
+    limit: int | None  # tokens that the decoder can read
+    wants_log_probs: bool = False
+
+
+def write(
+    task: Task, rows: Sequence[Row], sources: Sequence[Ids] | None, chances: Chances | None
+) -> Iterator[Sequence[Row]]:
+    """One token for each row that is not done, and these rows, until all are. Neighbouring rows, `settings.n` of them,
+    have one prompt. With `chances` the token is drawn, without it is the likeliest.
+    """
+    settings, copies = task.settings, task.settings.n
+    decoder = _read(task, rows[::copies], sources)
+    if copies > 1:
+        decoder.keep(np.repeat(np.arange(decoder.rows), copies))
+        sources = None if sources is None else [source for source in sources for _ in range(copies)]
+    rules = Rules(settings, task.ends, [row.prompt for row in rows], decoder.logits)
+    for step in range(task.most):
+        if task.wants_log_probs:
+            log_probs = decoder.logits.float().log_softmax(-1)
+        scores = rules.apply(decoder.logits, step, task.most)
+        tokens = scores.argmax(-1) if chances is None else draw(*left_over(scores, settings), chances.at(step))
+        rules.note(tokens)
+        for row, token in zip(rows, tokens.tolist(), strict=True):
+            row.add(token, task.ends.ends)
+        if task.wants_log_probs:
+            for row, number in zip(rows, log_probs.gather(1, tokens[:, None])[:, 0].tolist(), strict=True):
+                row.log_probs.append(number)
+        yield rows
+
+        staying = np.array([place for place, row in enumerate(rows) if row.finish is None], dtype=np.int64)
+        if staying.size == 0:
+            return
+        if staying.size < len(rows):
+            rows = [rows[place] for place in staying]
+            sources = None if sources is None else [sources[place] for place in staying]
+            tokens = tokens[torch.as_tensor(staying, device=tokens.device)]
+            decoder.keep(staying)
+            rules.keep(staying)
+            chances = None if chances is None else chances.of(staying)
+        full = task.limit is not None and any(
+            len(row.prompt) + len(row.tokens) - row.begin > task.limit for row in rows
+        )
+        if full:
+            decoder = _read(task, rows, sources)
+        else:
+            decoder.step(tokens)
+
+
+def _read(task: Task, rows: Sequence[Row], sources: Sequence[Ids] | None) -> Decoder:
+    room = max(row.most - len(row.tokens) for row in rows)
+    return Decoder(task.network, [row.context(task.limit) for row in rows], sources, room)
