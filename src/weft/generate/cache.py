@@ -14,19 +14,20 @@ the width of a long one. Slabs grow by blocks.
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from weft.model.attention import CrossAttention, View, attend
+from weft.model.attention import View, attend
 from weft.model.packed import Packed
 from weft.model.positions import RelativeBias
 from weft.model.stack import Stack
 
 BLOCK, ROOM = 64, 256  # columns that a slab grows by at the least, and has free to begin with at the most
-SLACK, SHARE = 32, 1.25  # a group's longest sequence has at most SHARE · shortest + SLACK tokens
+SLACK, SHARE = 64, 1.25  # a group's longest sequence has at most SHARE · shortest + SLACK tokens
 
 
 class Slab:
@@ -41,12 +42,9 @@ class Slab:
         self.store = like.new_zeros(shape)  # what is masked is multiplied all the same: it must be numbers
         self._mark()
 
-    @property
-    def rows(self) -> int:
-        return len(self.lengths)
-
     def _mark(self) -> None:
         """Where sequences begin, after rows have come or gone. No mask while all begin together."""
+        self.rows = len(self.lengths)
         self.first = self.end - int(self.lengths.max())
         self.mask = None
         begins = self.end - self.lengths
@@ -54,6 +52,7 @@ class Slab:
             columns = torch.arange(self.store.shape[4], device=self.store.device)
             hidden = columns[None, :] < torch.as_tensor(begins, device=self.store.device)[:, None]
             self.mask = torch.where(hidden, -torch.inf, 0.0).to(self.store.dtype)[:, None, None, :]
+        self._look()
 
     def fill(self, layer: int, k_THD: Tensor, v_THD: Tensor) -> None:
         """The whole sequences' keys and values, end to end."""
@@ -79,6 +78,19 @@ class Slab:
             self._mark()
         self.lengths = self.lengths + 1
         self.end += 1
+        self._look()
+
+    def _look(self) -> None:
+        """What a step needs of each layer, taken once for all: the newest column, and all that is seen."""
+        self.new_keys, self.new_values = self._layers(self.store[..., self.end - 1, :])
+        self.keys, self.values = self._layers(self.store[..., self.first : self.end, :])
+        self.seen_mask = None if self.mask is None else self.mask[..., self.first : self.end]
+
+    @staticmethod
+    def _layers(part: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Keys and values of each layer."""
+        both = part.flatten(0, 1).unbind(0)
+        return both[::2], both[1::2]
 
     def keep(self, rows: np.ndarray) -> None:
         """Only these rows go on, in this order; one may be there several times."""
@@ -95,21 +107,29 @@ class Slab:
         to, source = (torch.as_tensor(rows, device=self.store.device) for rows in (moved, parents[moved]))
         columns.index_copy_(2, to, columns.index_select(2, source))
 
-    def attend(self, layer: int, q_RHD: Tensor, scale: float, window: int | None, bias: Tensor | None) -> Tensor:
-        """Queries (Q per row, end to end) over their row; `bias` (H, columns from `first` on) adds to the scores."""
-        first = self.first if window is None else max(self.first, self.end - window - 1)
-        keys, values = self.store[layer, :, :, :, first : self.end].unbind(0)
-        heads, per_row = keys.shape[1], len(q_RHD) // self.rows
+    def attend(
+        self, layer: int, q_RHD: Tensor, scale: float, window: int | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """Queries (so many for each row, end to end) over their row; `bias` (H, columns seen) adds to the scores."""
+        keys, values, mask = self.keys[layer], self.values[layer], self.seen_mask
+        if window is not None and self.end - self.first > window + 1:
+            keys, values = keys[:, :, -window - 1 :], values[:, :, -window - 1 :]
+            mask = None if mask is None else mask[..., -window - 1 :]
+            bias = None if bias is None else bias[:, -window - 1 :]
+        rows, heads, columns, width = keys.shape
         # Query heads that share a key head, and queries that share a row, are rows of one small matrix.
-        q = q_RHD.view(self.rows, per_row, heads, -1, q_RHD.shape[-1]).transpose(1, 2).flatten(2, 3)
-        mask = None if self.mask is None else self.mask[..., first : self.end]
+        per_head, per_row = q_RHD.shape[1] // heads, q_RHD.shape[0] // rows
+        q = q_RHD.view(rows, per_row, heads, per_head, width)
+        q = q.transpose(1, 2).flatten(2, 3) if per_row > 1 else q.squeeze(1)
         if bias is not None:
-            bias = bias[:, first - self.first :].view(1, heads, -1, self.end - first)
+            bias = bias.view(1, heads, per_head, columns)
             mask = bias if mask is None else mask + bias
         if mask is not None:
-            mask = mask.expand(self.rows, heads, q.shape[2], -1)
+            mask = mask.expand(rows, heads, per_head * per_row, columns)
         mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
-        return mixed.unflatten(2, (per_row, -1)).transpose(1, 2).reshape(q_RHD.shape)
+        if per_row > 1:
+            mixed = mixed.unflatten(2, (per_row, per_head)).transpose(1, 2)
+        return mixed.reshape(q_RHD.shape)
 
 
 class Groups:
@@ -147,7 +167,7 @@ class Groups:
         biases = biases or [None] * len(self.slabs)
         if len(self.slabs) == 1:
             return self.slabs[0].attend(layer, q_RHD, scale, window, biases[0])
-        per_row = len(q_RHD) // sum(slab.rows for slab in self.slabs)
+        per_row = q_RHD.shape[0] // sum(slab.rows for slab in self.slabs)
         parts = zip(self.slabs, q_RHD.split([slab.rows * per_row for slab in self.slabs]), biases, strict=True)
         return torch.cat([slab.attend(layer, q, scale, window, bias) for slab, q, bias in parts])
 
@@ -178,8 +198,8 @@ class KeyValues:
         """The encoder's output, as keys and values of every layer."""
         self.source = Groups(self.stack, source.lengths, 0, memory_TW)
         for layer, block in enumerate(self.stack.blocks):
-            assert isinstance(block.cross, CrossAttention)
-            self.source.fill(layer, *block.cross.keys_and_values(memory_TW))
+            looker: Any = block.cross  # a module, or its lean form
+            self.source.fill(layer, *looker.keys_and_values(memory_TW))
 
     def begin(self, batch: Packed, like: Tensor) -> None:
         self.written = Groups(self.stack, batch.lengths, self.room, like)
@@ -227,9 +247,8 @@ class _Layer:
             return attend(q, k, v, batch, batch, view, scaled=scaled, dropout=0.0)
         start = 0
         for slab in past.written.slabs:
-            column = slab.store[self.layer, :, :, :, slab.end - 1]
-            column[0] = k[start : start + slab.rows]
-            column[1] = v[start : start + slab.rows]
+            slab.new_keys[self.layer].copy_(k[start : start + slab.rows])
+            slab.new_values[self.layer].copy_(v[start : start + slab.rows])
             start += slab.rows
         return past.written.attend(self.layer, q, _scale(q, scaled), view.window, past.biases)
 

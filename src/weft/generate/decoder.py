@@ -40,7 +40,7 @@ class Decoder:
 
     @property
     def rows(self) -> int:
-        return len(self.positions)
+        return self.positions.shape[0]
 
     def step(self, tokens_R: Tensor) -> Tensor:
         """Read one more token of each row."""

@@ -123,6 +123,11 @@ def _typical(probabilities: Tensor, mass: float) -> Tensor:
     return probabilities.masked_fill(~keeps, 0.0)
 
 
+def likeliest(scores_RV: Tensor) -> Tensor:
+    # numpy's is ten times as fast as torch's on a CPU.
+    return torch.from_numpy(scores_RV.numpy().argmax(-1)) if scores_RV.device.type == "cpu" else scores_RV.argmax(-1)
+
+
 def draw(probabilities_RK: Tensor, tokens_RK: Tensor | None, chance_R: Tensor) -> Tensor:
     """The token at which the running sum passes `chance` of the whole."""
     total = probabilities_RK.double().cumsum(-1)

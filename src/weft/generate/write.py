@@ -9,7 +9,7 @@ import torch
 
 from weft.generate.decoder import Decoder, Ids
 from weft.generate.ends import Ends
-from weft.generate.next_token import Chances, Rules, draw, left_over
+from weft.generate.next_token import Chances, Rules, draw, left_over, likeliest
 from weft.generate.settings import Settings
 from weft.generate.text import Text
 from weft.model.network import Network
@@ -77,7 +77,7 @@ def write(
         if task.wants_log_probs:
             log_probs = decoder.logits.float().log_softmax(-1)
         scores = rules.apply(decoder.logits, step, task.most)
-        tokens = scores.argmax(-1) if chances is None else draw(*left_over(scores, settings), chances.at(step))
+        tokens = likeliest(scores) if chances is None else draw(*left_over(scores, settings), chances.at(step))
         rules.note(tokens)
         for row, token in zip(rows, tokens.tolist(), strict=True):
             row.add(token, task.ends.ends)

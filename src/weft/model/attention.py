@@ -74,7 +74,7 @@ class Attention(nn.Module):
 
     def forward(self, x_TW: Tensor, batch: Packed, view: View, past: LayerPast | None = None) -> Tensor:
         spec = self.spec
-        heads = self.qkv(x_TW).unflatten(-1, (-1, spec.head_width))
+        heads = self.qkv(x_TW).view(len(x_TW), -1, spec.head_width)
         q, k, v = heads.split([spec.heads, spec.key_value_heads, spec.key_value_heads], dim=1)
         if self.query_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
@@ -107,7 +107,7 @@ class CrossAttention(nn.Module):
     ) -> Tensor:
         """What is written looks at the `memory` of its `source`, or at what `past` keeps of it."""
         spec = self.spec
-        q = self.query(x_TW).unflatten(-1, (-1, spec.head_width))
+        q = self.query(x_TW).view(len(x_TW), -1, spec.head_width)
         if past is not None:
             mixed = past.attend_source(q, spec.scaled)
         else:

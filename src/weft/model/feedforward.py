@@ -36,13 +36,14 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(spec.dropout)
 
     def forward(self, x_TW: Tensor) -> Tensor:
-        x = self.up(x_TW)
-        if self.spec.gated:
-            bent, linear = x.chunk(2, dim=-1)
-            x = activate(bent, self.spec.activation) * linear
-        else:
-            x = activate(x, self.spec.activation)
-        return self.down(self.dropout(x))
+        return self.down(self.dropout(self.bend(self.up(x_TW))))
+
+    def bend(self, x: Tensor) -> Tensor:
+        """What happens between the matrices."""
+        if not self.spec.gated:
+            return activate(x, self.spec.activation)
+        bent, linear = x.chunk(2, dim=-1)
+        return activate(bent, self.spec.activation) * linear
 
 
 def activate(x: Tensor, name: Activation) -> Tensor:
@@ -50,7 +51,8 @@ def activate(x: Tensor, name: Activation) -> Tensor:
         case "gelu":  # x Φ(x), Hendrycks & Gimpel 2016
             return F.gelu(x) if torch.is_grad_enabled() else torch.ops.aten.gelu_(x)  # nobody needs x again
         case "gelu-tanh":  # GPT-2's approximation of it
-            return F.gelu(x, approximate="tanh")
+            is_kept = torch.is_grad_enabled()
+            return F.gelu(x, approximate="tanh") if is_kept else torch.ops.aten.gelu_(x, approximate="tanh")
         case "relu":
             return F.relu(x)
         case "relu-squared":  # So et al. 2021

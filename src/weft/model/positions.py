@@ -116,7 +116,7 @@ def rotary_table(rotary: Rotary, positions: Tensor, head_width: int, dtype: torc
 
 def rotate(x_THD: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
     """Turn each pair (x_i, x_{i+D/2}) by its angle: (a cos − b sin, b cos + a sin)."""
-    return _Rotate.apply(x_THD, *table)
+    return _Rotate.apply(x_THD, *table) if torch.is_grad_enabled() else _turn(x_THD, *table, 1.0)
 
 
 class _Rotate(torch.autograd.Function):

@@ -1,0 +1,105 @@
+"""How a matrix lies in memory for few rows at a time.
+
+A step multiplies a handful of rows with every weight of the model once, so it takes as long as the weights take to
+come from memory. On CPU three layouts help:
+
+    blocks    for our own kernel (`skinny`), where there is a C compiler
+    columns   the matrix stored (in, out). From (out, in), where torch keeps it, MKL gets through 16 rows two to three
+              times slower, and through a vocabulary of 16,000 at 4 rows three times.
+    int8      weights as whole numbers from −127 to 127 with a scale for each output, inputs rounded the same way as
+              they come (dynamic quantization): a quarter of the bytes.
+"""
+
+import warnings
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from weft.generate.skinny import COLUMNS, Kernel, load_kernel
+
+MOST_ROWS = 64  # beyond, torch's own product is as fast as the kernel
+
+
+class Layout(Protocol):
+    def __call__(self, x: Tensor) -> Tensor:
+        """x W + b"""
+
+    def add_to(self, sum_: Tensor, x: Tensor) -> Tensor:
+        """sum_ + x W + b, in place."""
+
+
+class Columns:
+    def __init__(self, linear: nn.Linear) -> None:
+        self.columns, self.bias = linear.weight.detach().T.contiguous(), linear.bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x @ self.columns if self.bias is None else torch.addmm(self.bias, x, self.columns)
+
+    def add_to(self, sum_: Tensor, x: Tensor) -> Tensor:
+        return (sum_ if self.bias is None else sum_.add_(self.bias)).addmm_(x, self.columns)
+
+
+class Blocks:
+    def __init__(self, linear: nn.Linear, kernel: Kernel) -> None:
+        self.linear, self.kernel, self.threads = linear, kernel, torch.get_num_threads()
+        self.width, self.depth = linear.weight.shape
+        padded = F.pad(linear.weight.detach(), (0, 0, 0, -self.width % COLUMNS))
+        self.blocks = padded.view(-1, COLUMNS, self.depth).transpose(1, 2).contiguous()
+        self.matrix = self.blocks.data_ptr()
+        self.bias = None if linear.bias is None else linear.bias.data_ptr()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.shape[0]
+        if rows > MOST_ROWS:
+            return F.linear(x, self.linear.weight, self.linear.bias)
+        return self._multiply(x, x.new_empty(rows, self.width), 0)
+
+    def add_to(self, sum_: Tensor, x: Tensor) -> Tensor:
+        if x.shape[0] > MOST_ROWS:
+            return sum_.add_(F.linear(x, self.linear.weight, self.linear.bias))
+        return self._multiply(x, sum_, 1)
+
+    def _multiply(self, x: Tensor, out: Tensor, add: int) -> Tensor:
+        x = x.contiguous()
+        pointers = x.data_ptr(), self.matrix, self.bias, out.data_ptr()
+        self.kernel(*pointers, x.shape[0], self.depth, self.width, add, self.threads)
+        return out
+
+
+class Int8:
+    def __init__(self, linear: nn.Linear) -> None:
+        weight = linear.weight.detach().float()
+        scale = weight.abs().amax(dim=1).clamp_(min=1e-12) / 127
+        zero = torch.zeros(len(weight), dtype=torch.long)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch is moving these names, not what they do
+            rounded = torch.quantize_per_channel(weight, scale, zero, 0, torch.qint8)
+            self.packed = torch.ops.quantized.linear_prepack(rounded, linear.bias)
+        # Without VNNI the products of two whole bytes overflow 16 bits; seven bits of the input do not.
+        self.narrow = not torch.cpu._is_vnni_supported()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.ops.quantized.linear_dynamic(x, self.packed, self.narrow)
+
+    def add_to(self, sum_: Tensor, x: Tensor) -> Tensor:
+        return sum_.add_(self(x))
+
+
+class LaidOut(nn.Module):
+    """In the place of a linear layer."""
+
+    def __init__(self, linear: nn.Linear, *, int8: bool) -> None:
+        super().__init__()
+        self.layout = layout_of(linear, int8=int8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layout(x)
+
+
+def layout_of(linear: nn.Linear, *, int8: bool) -> Layout:
+    if int8:
+        return Int8(linear)
+    kernel = load_kernel() if linear.weight.dtype == torch.float32 else None
+    return Columns(linear) if kernel is None else Blocks(linear, kernel)
