@@ -1,6 +1,7 @@
-"""The verbs of a model in Python: load, create, save; logits, hidden, embed, fill; generate, stream.
+"""The verbs of a model in Python: load, create, save; logits, hidden, embed, fill; generate,
+stream, score, choose.
 
-Everything goes through one path: texts or ids -> batches of at most `BATCH_TOKENS` tokens, sorted by length so that
+What reads goes through one path: texts or ids -> batches of at most `BATCH_TOKENS` tokens, sorted by length so that
 attention finds long runs of equal lengths -> network -> one array per sequence, in the order given.
 """
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from weft.errors import FolderError, InputError
 from weft.generate.ends import read_ends
 from weft.generate.prepare import prepare, state_of
-from weft.generate.writer import Writer
+from weft.generate.writer import Normalize, Writer
 from weft.interchange.folder import OWN_FORMAT, Description, read_model, save_format, write_model
 from weft.interchange.pooling import Pooling, read_pooling
 from weft.model.families import design
@@ -125,6 +126,12 @@ class Model:
             )
         return self._tokenizer
 
+    @property
+    def writes_text(self) -> bool:
+        """Whether prompts may be texts; an error if it does not write at all."""
+        self._check_writes()
+        return self._tokenizer is not None
+
     def save(self, folder: str | Path) -> str:
         """Write a folder that `weft.load` and `transformers` open; atomic. Returns the format, as `format`."""
         files = {**(self._tokenizer.saved_files() if self._tokenizer else {}), **self.pooling.files}
@@ -217,7 +224,9 @@ class Model:
         word = self.tokenizer.engine.decode([token], skip_special_tokens=False).strip()
         return Filled(word, probability, self.tokenizer.decode(words))
 
-    def generate(self, prompts: Prompts, *, details: bool = False, int8: bool = False, **settings: Any) -> Any:
+    def generate(
+        self, prompts: Prompts, *, details: bool = False, int8: bool = False, progress: bool = False, **settings: Any
+    ) -> Any:
         """What the model writes: `generate("Once upon a time", max_new_tokens=64)`.
 
         One prompt or a list, texts or lists of token ids; encoder–decoders take sources. Texts come back for texts
@@ -226,17 +235,36 @@ class Model:
         max_new_tokens, temperature, top_k, top_p, min_p, seed, beams, n, length_penalty, stop, ... `int8` rounds the
         weights to whole bytes: faster, nearly the same.
         """
-        return self._writer(int8).generate(prompts, details=details, **settings)
+        return self._writer(int8).generate(prompts, details=details, progress=progress, **settings)
 
     def stream(self, prompt: str | Sequence[int], *, int8: bool = False, **settings: Any) -> Iterator[Any]:
         """As `generate` for one prompt, piece by piece as it is written."""
         return self._writer(int8).stream(prompt, **settings)
 
-    def _writer(self, int8: bool = False) -> Writer:
+    def score(self, texts: Prompts, sources: Prompts | None = None) -> Any:
+        """How likely texts (or token ids) are: a `Score` each, with perplexity, bits per byte and the log-probability
+        of every token. An encoder–decoder scores them as answers to `sources`.
+        """
+        return self._writer().score(texts, sources)
+
+    def choose(
+        self, prompt: str, options: Sequence[str], *, normalize: Normalize = "none", details: bool = False
+    ) -> Any:
+        """The likeliest of the options to follow the prompt: classification by examples, without training.
+
+        `choose("Review: I loved it.\\nSentiment:", [" positive", " negative"])`. Options of unequal length compare
+        better by log-probability per token or byte (`normalize`). With `details` all `Candidate`s, likeliest first.
+        """
+        return self._writer().choose(prompt, options, normalize=normalize, details=details)
+
+    def _check_writes(self) -> None:
         if not {"causal", "seq2seq"} & set(self.network.heads):
             if "masked" in self.network.heads:
                 raise InputError(f"A {self.family} is an encoder, which does not write; try fill.")
             raise InputError(f"This {self.family} has no language-model head, so it does not write.")
+
+    def _writer(self, int8: bool = False) -> Writer:
+        self._check_writes()
         state = state_of(self.network)
         known = self._writers.get(int8)
         if known is None or known[0] != state:  # the weights have changed since
@@ -251,7 +279,7 @@ class Model:
             ready = prepare(self.network, int8=int8)
             known = self._writers[int8] = (
                 state,
-                Writer(ready, self._tokenizer, ends, self.description.generation),
+                Writer(self.network, ready, self._tokenizer, ends, self.description.generation),
             )
         return known[1]
 

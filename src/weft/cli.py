@@ -159,6 +159,71 @@ def run(
 
 
 @app.command()
+def generate(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    prompts: Annotated[
+        list[str] | None, typer.Argument(help="What to go on from, or to write from; without one, a conversation.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="A file with a prompt in every line.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="greedy, sample or beam; told from the rest if left out.")
+    ] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="At most so many (64, or what fits).")] = None,
+    min_new_tokens: Annotated[int | None, typer.Option(help="No end before so many.")] = None,
+    n: Annotated[int | None, typer.Option("-n", "--n", help="Answers to each prompt (1).")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Below 1 bolder, above 1 wilder.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Only the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Only the likeliest that make up p.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Only those p times as likely as the likeliest.")] = None,
+    typical_p: Annotated[float | None, typer.Option(help="Only the most typical that make up p.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed, the same samples.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1: repeats are less likely.")] = None,
+    frequency_penalty: Annotated[float | None, typer.Option(help="Off the score, for each time written.")] = None,
+    beams: Annotated[int | None, typer.Option(help="Texts followed side by side (4).")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Above 0 favours long texts (1).")] = None,
+    groups: Annotated[int | None, typer.Option(help="Groups of beams that keep apart.")] = None,
+    diversity: Annotated[float | None, typer.Option(help="How much groups keep apart (0.5).")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End the text before this; may be given again.")] = None,
+    ban: Annotated[list[str] | None, typer.Option(help="Never write this token; may be given again.")] = None,
+    choose: Annotated[list[str] | None, typer.Option(help="Choose among these answers; given once for each.")] = None,
+    slide: Annotated[
+        bool, typer.Option("--slide", help="Go on beyond the context, forgetting its older half.")
+    ] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Weights in whole bytes: faster, nearly the same.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Print the text as it is written.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write: continue a prompt, translate or summarize a source, choose among answers."""
+    from weft.generate.command import as_lines, choose_answers, converse, write_answers
+
+    given: dict[str, Any] = {
+        "strategy": strategy, "max_new_tokens": max_new_tokens, "min_new_tokens": min_new_tokens, "n": n,
+        "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p,
+        "seed": seed, "repetition_penalty": repetition_penalty, "frequency_penalty": frequency_penalty,
+        "beams": beams, "length_penalty": length_penalty, "groups": groups, "diversity": diversity,
+        "stop": stop or None, "banned": ban or None, "slide": slide or None,
+    }  # fmt: skip
+    settings = {name: value for name, value in given.items() if value is not None}
+    if stream and as_json:
+        raise InputError("--stream prints text as it comes, --json one object at the end: give one of them.")
+    if not prompts and file is None:
+        if as_json or choose:
+            raise InputError("--json and --choose need a prompt, or --file.")
+        converse(model, int8=int8, settings=settings)
+        return
+    if choose:
+        if settings or stream:
+            raise InputError("--choose scores given answers; the settings of writing do not go with it.")
+        results = choose_answers(model, prompts or [], file, choose)
+    else:
+        results = write_answers(model, prompts or [], file, stream=stream, int8=int8, settings=settings)
+    if as_json:
+        print(json.dumps(results, ensure_ascii=False))
+    elif results:
+        print(as_lines(results, one_line_each=file is not None))
+
+
+@app.command()
 def families(as_json: AsJson = False) -> None:
     """The model families and their published sizes, with parameter counts."""
     from weft.model.families import FAMILIES

@@ -7,26 +7,26 @@ list. Prompts go through in batches, those of like length together.
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 
 from weft.errors import InputError
 from weft.generate.beam import search
 from weft.generate.ends import Ends
 from weft.generate.next_token import Chances
+from weft.generate.prompts import Asked, Prompt, Reader, as_list, whole_numbers
+from weft.generate.score import Candidate, log_probs_after, log_probs_of, shared_prefix, summary
 from weft.generate.settings import NEW_TOKENS, Settings, settings_of
 from weft.generate.text import Text, cut, new_text
 from weft.generate.write import Finish, Row, Task, write
 from weft.model.network import Network
 from weft.model.packed import order_by_length
-from weft.model.positions import longest
-from weft.progress import say
+from weft.progress import track
 from weft.tokenizer.tokenizer import Tokenizer
 
 CACHE_BYTES, ROWS = 2**29, 64  # of a batch, at the most
-Prompt = str | Sequence[int]
+Normalize = Literal["none", "tokens", "bytes"]
 
 
 @dataclass(frozen=True)
@@ -40,31 +40,28 @@ class Generation:
     log_probs: list[float]  # of each token, in the model's own distribution
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A prompt, made out: token ids for the decoder, and of an encoder–decoder for the encoder."""
-
-    prompt: list[int]
-    source: list[int] | None
-    is_text: bool
-
-
 class Writer:
     def __init__(
-        self, network: Network, tokenizer: Tokenizer | None, ends: Ends, recommended: dict[str, Any] | None = None
+        self,
+        plain: Network,
+        network: Network,
+        tokenizer: Tokenizer | None,
+        ends: Ends,
+        recommended: dict[str, Any] | None = None,
     ) -> None:
-        """`recommended` is the folder's generation_config.json."""
-        self.network, self.tokenizer, self.ends = network, tokenizer, ends
+        """`plain` is the network as it was loaded, for whole texts; `network` the same, prepared to write;
+        `recommended` the folder's generation_config.json.
+        """
+        self.plain, self.network, self.tokenizer, self.ends = plain, network, tokenizer, ends
         self.recommended = recommended or {}
-        self.limit = longest(network.architecture.embedding.positions)
-        self.has_source = network.architecture.is_encoder_decoder
+        self.reader = Reader(network.architecture, tokenizer, ends)
 
-    def generate(self, prompts: Any, *, details: bool = False, **given: Any) -> Any:
+    def generate(self, prompts: Any, *, details: bool = False, progress: bool = False, **given: Any) -> Any:
         """An answer to each prompt; `n` > 1: a list of them, best first. With `details`, `Generation`s."""
         settings = settings_of(given, self.recommended)
         alone, listed = as_list(prompts)
-        asked = [self._ask(prompt, place, settings) for place, prompt in enumerate(listed)]
-        answers = self._answer(asked, settings, details=details)
+        asked = [self.reader.ask(prompt, place, settings) for place, prompt in enumerate(listed)]
+        answers = self._answer(asked, settings, details=details, progress=progress)
         shown: list[Any] = answers
         if not details:
             shown = [
@@ -85,10 +82,87 @@ class Writer:
         alone, listed = as_list(prompt)
         if not alone:
             raise InputError("stream takes one prompt; for several use generate.")
-        asked = self._ask(listed[0], 0, settings)
+        asked = self.reader.ask(listed[0], 0, settings)
         return self._stream(asked, settings)
 
-    def _stream(self, asked: _Asked, settings: Settings) -> Iterator[Any]:
+    def score(self, texts: Any, sources: Any = None) -> Any:
+        """How likely each text is; of an encoder–decoder, each as an answer to its source."""
+        alone, listed = as_list(texts)
+        ids = [
+            self.reader.encode(text, place) if isinstance(text, str) else whole_numbers(text, place)
+            for place, text in enumerate(listed)
+        ]
+        for place, row in enumerate(ids):
+            self.reader.check_ids(row, f"Text {place}")
+        start = [] if self.ends.start is None else [self.ends.start]
+        given = [row if row[:1] == start else [*start, *row] for row in ids]
+        written = [text if isinstance(text, str) else self._decoded(row) for text, row in zip(listed, ids, strict=True)]
+        with torch.inference_mode():
+            found = log_probs_of(
+                self.plain, given, self._sources_to_score(sources, alone, len(listed)), self.reader.limit
+            )
+        scores = [summary(numbers, text) for numbers, text in zip(found, written, strict=True)]
+        return scores[0] if alone else scores
+
+    def _decoded(self, ids: list[int]) -> str:
+        return "" if self.tokenizer is None else self.tokenizer.decode(ids)
+
+    def _sources_to_score(self, sources: Any, alone: bool, count: int) -> list[list[int]] | None:
+        if not self.reader.has_source:
+            if sources is not None:
+                raise InputError("Sources go with an encoder–decoder; this model scores texts by themselves.")
+            return None
+        if sources is None:
+            raise InputError("An encoder–decoder scores a text as the answer to a source: score(texts, sources).")
+        is_one, listed = as_list(sources)
+        if is_one != alone or len(listed) != count:
+            raise InputError(f"There are {count} texts but {len(listed)} sources.")
+        asked = [self.reader.ask(source, place, settings_of({})) for place, source in enumerate(listed)]
+        return self._sources(asked)
+
+    def choose(self, prompt: Prompt, options: Sequence[str], *, normalize: Normalize, details: bool) -> Any:
+        """The likeliest of the options after the prompt; with `details` all of them, likeliest first."""
+        tokenizer = self.reader.tokenizer
+        if not isinstance(prompt, str) or isinstance(options, str) or not all(isinstance(one, str) for one in options):
+            raise InputError("choose takes a text and a list of texts to choose from.")
+        if not options or len(set(options)) < len(options) or not all(options):
+            raise InputError("choose needs at least one option, all of them different and none empty.")
+        if normalize not in get_args(Normalize):
+            raise InputError(f"normalize cannot be {normalize!r}; it is one of {', '.join(get_args(Normalize))}.")
+        if self.reader.has_source:
+            asked = self.reader.ask(prompt, 0, settings_of({}))
+            before, source = asked.prompt, asked.source
+            answers = [tokenizer.encode(option) for option in options]
+        else:
+            # Together with the prompt, as they would be read: a token may reach over the seam.
+            whole = [
+                self.reader.ask(prompt + option, place, settings_of({})).prompt for place, option in enumerate(options)
+            ]
+            start = [] if self.ends.start is None or whole[0][:1] == [self.ends.start] else [self.ends.start]
+            whole = [[*start, *row] for row in whole]
+            begin = min(shared_prefix(whole), max(1, len(self.reader.encode(prompt, 0)) + len(start)))
+            if begin == 0:
+                raise InputError("The prompt is empty, and this model has no start token to begin with.")
+            before, source, answers = whole[0][:begin], None, [row[begin:] for row in whole]
+        if self.reader.limit is not None and len(before) + max(map(len, answers)) - 1 > self.reader.limit:
+            raise InputError(
+                f"The prompt and an option are longer than the {self.reader.limit} tokens that this model reads."
+            )
+        with torch.inference_mode():
+            totals = log_probs_after(self.network, before, source, answers)
+        sizes = {"none": lambda place: 1, "tokens": lambda place: len(answers[place])}
+        sizes["bytes"] = lambda place: len(options[place].encode())
+        merits = torch.tensor([total / sizes[normalize](place) for place, total in enumerate(totals)])
+        candidates = [
+            Candidate(option, probability, total, len(answer))
+            for option, probability, total, answer in zip(
+                options, merits.softmax(0).tolist(), totals, answers, strict=True
+            )
+        ]
+        candidates.sort(key=lambda candidate: -candidate.probability)
+        return candidates if details else candidates[0].option
+
+    def _stream(self, asked: Asked, settings: Settings) -> Iterator[Any]:
         task, settings = self._task(settings, details=False)
         row = self._row(asked, task, streams=asked.is_text)
         chances = self._chances([asked], settings)
@@ -101,11 +175,14 @@ class Writer:
         if row.text is not None and asked.is_text and (piece := row.text.rest()):
             yield piece
 
-    def _answer(self, asked: list[_Asked], settings: Settings, *, details: bool) -> list[list[Generation]]:
+    def _answer(
+        self, asked: list[Asked], settings: Settings, *, details: bool, progress: bool
+    ) -> list[list[Generation]]:
         task, settings = self._task(settings, details=details)
         chances = self._chances(asked, settings)
         answers: list[list[Generation]] = [[]] * len(asked)
-        for picked in self._batches(asked, task):
+        batches = list(self._batches(asked, task))
+        for picked in track(batches, "Writing", unit="batches") if progress else batches:
             part = [asked[place] for place in picked]
             mine = None
             if chances is not None:
@@ -116,7 +193,7 @@ class Writer:
                 answers[place] = answer
         return answers
 
-    def _write(self, asked: list[_Asked], task: Task, chances: Chances | None) -> list[list[Generation]]:
+    def _write(self, asked: list[Asked], task: Task, chances: Chances | None) -> list[list[Generation]]:
         copies = task.settings.n
         rows = [self._row(one, task) for one in asked for _ in range(copies)]
         for _ in write(task, rows, self._sources(asked), chances):
@@ -133,13 +210,13 @@ class Writer:
         ]
         return [answers[start : start + copies] for start in range(0, len(answers), copies)]
 
-    def _search(self, asked: list[_Asked], task: Task) -> list[list[Generation]]:
+    def _search(self, asked: list[Asked], task: Task) -> list[list[Generation]]:
         def holds_stop(place: int, tokens: list[int]) -> bool:
-            text = new_text(self._needed_tokenizer(), self._before(asked[place].prompt), tokens)
+            text = new_text(self.reader.tokenizer, self._before(asked[place].prompt), tokens)
             return any(stop in text for stop in task.settings.stop)
 
         ends_text = holds_stop if task.settings.stop else None
-        mosts = [self._most(one, task.settings) for one in asked]
+        mosts = [self.reader.most(one, task.settings) for one in asked]
         found = search(task, [one.prompt for one in asked], self._sources(asked), mosts, ends_text)
         return [
             [
@@ -151,16 +228,16 @@ class Writer:
             for one, texts in zip(asked, found, strict=True)
         ]
 
-    def _row(self, asked: _Asked, task: Task, *, streams: bool = False) -> Row:
+    def _row(self, asked: Asked, task: Task, *, streams: bool = False) -> Row:
         """Text is made while a row is written only where somebody waits for it."""
         text = None
         if streams or task.settings.stop:
-            text = Text(self._needed_tokenizer(), self._before(asked.prompt), task.settings.stop)
-        return Row(asked.prompt, self._most(asked, task.settings), text)
+            text = Text(self.reader.tokenizer, self._before(asked.prompt), task.settings.stop)
+        return Row(asked.prompt, self.reader.most(asked, task.settings), text)
 
     def _before(self, prompt: Sequence[int]) -> Sequence[int]:
         """The text that the new one goes on with; a decoder's start token is none."""
-        return () if self.has_source else prompt
+        return () if self.reader.has_source else prompt
 
     def _text(self, prompt: Sequence[int], tokens: list[int], task: Task) -> str | None:
         if self.tokenizer is None:
@@ -168,41 +245,43 @@ class Writer:
         kept = tokens[:-1] if tokens and tokens[-1] in task.ends.ends else tokens
         return cut(new_text(self.tokenizer, self._before(prompt), kept), task.settings.stop)
 
-    def _sources(self, asked: Sequence[_Asked]) -> list[list[int]] | None:
-        return [one.source for one in asked if one.source is not None] if self.has_source else None
+    def _sources(self, asked: Sequence[Asked]) -> list[list[int]] | None:
+        return [one.source for one in asked if one.source is not None] if self.reader.has_source else None
 
     def _task(self, settings: Settings, *, details: bool) -> tuple[Task, Settings]:
-        if settings.stop:
-            self._needed_tokenizer()
+        if settings.stop and self.tokenizer is None:
+            raise InputError("This model has no tokenizer, so it knows no stop strings; stop_tokens are ids.")
         if settings.strategy == "beam" and settings.beams == 1:  # nothing to compare: the likeliest token each time
             settings = settings.model_copy(update={"strategy": "greedy"})
         banned = [self._banned(item) for item in settings.banned]
-        self._check_ids(banned, "banned")
-        self._check_ids(settings.stop_tokens, "stop_tokens")
+        self.reader.check_ids(banned, "banned")
+        self.reader.check_ids(settings.stop_tokens, "stop_tokens")
         settings = settings.model_copy(update={"banned": banned})
         ends = Ends((*self.ends.ends, *settings.stop_tokens), self.ends.start, self.ends.forced, self.ends.banned)
         if not self.network.architecture.vocabulary > len({*banned, *ends.banned}):
             raise InputError("Every token is banned, so nothing can be written.")
         most = settings.max_new_tokens or max(NEW_TOKENS, settings.min_new_tokens)
-        return Task(self.network, settings, ends, most, self.limit if settings.slide else None, details), settings
+        return Task(
+            self.network, settings, ends, most, self.reader.limit if settings.slide else None, details
+        ), settings
 
     def _banned(self, item: int | str) -> int:
         if isinstance(item, int):
             return item
-        tokenizer = self._needed_tokenizer()
+        tokenizer = self.reader.tokenizer
         ids = tokenizer.engine.encode(item, add_special_tokens=False).ids
         if len(ids) != 1:
             raise InputError(f"banned: {item!r} is {len(ids)} tokens of this model; only single tokens can be banned.")
         return ids[0]
 
-    def _chances(self, asked: Sequence[_Asked], settings: Settings) -> Chances | None:
+    def _chances(self, asked: Sequence[Asked], settings: Settings) -> Chances | None:
         if settings.strategy != "sample":
             return None
         seed = secrets.randbits(63) if settings.seed is None else settings.seed
         prompts = [one.prompt if one.source is None else one.source for one in asked for _ in range(settings.n)]
         return Chances.seeded(seed, prompts)
 
-    def _batches(self, asked: Sequence[_Asked], task: Task) -> Iterator[list[int]]:
+    def _batches(self, asked: Sequence[Asked], task: Task) -> Iterator[list[int]]:
         """Those of like length together, so many as the cache has room for."""
         settings = task.settings
         rows = settings.beams if settings.strategy == "beam" else settings.n
@@ -226,105 +305,3 @@ class Writer:
             return 1
         attention = stack.block.attention
         return 2 * 4 * stack.layers * attention.key_value_heads * attention.head_width
-
-    def _ask(self, prompt: Prompt, place: int, settings: Settings) -> _Asked:
-        is_text = isinstance(prompt, str)
-        ids = self._encode(prompt, place) if isinstance(prompt, str) else _whole_numbers(prompt, place)
-        self._check_ids(ids, f"Prompt {place}")
-        if self.has_source:
-            return self._ask_source(ids, place, settings, is_text)
-        if not ids:
-            if self.ends.start is None:
-                raise InputError(f"Prompt {place} is empty, and this model has no start token to begin with.")
-            ids = [self.ends.start]
-        asked = _Asked(ids, None, is_text)
-        if self.limit is not None and not settings.slide:
-            self._check_fits(ids, place, settings)
-        return asked
-
-    def _ask_source(self, ids: list[int], place: int, settings: Settings, is_text: bool) -> _Asked:
-        if not ids:
-            raise InputError(f"Prompt {place} is empty; an encoder–decoder needs something to write from.")
-        if self.limit is not None and len(ids) > self.limit:
-            raise InputError(f"Prompt {place} has {len(ids)} tokens; this model reads at most {self.limit}.")
-        if self.ends.start is None:
-            raise InputError("This model does not say with which token its decoder starts (decoder_start_token_id).")
-        most = settings.max_new_tokens
-        if self.limit is not None and most is not None and most > self.limit:
-            raise InputError(f"{most} tokens are to be written; this model writes at most {self.limit}.")
-        return _Asked([self.ends.start], ids, is_text)
-
-    def _check_fits(self, ids: list[int], place: int, settings: Settings) -> None:
-        assert self.limit is not None
-        if len(ids) > self.limit:
-            raise InputError(
-                f"Prompt {place} has {len(ids)} tokens; this model reads at most {self.limit}. Shorten it, or let the "
-                "context slide (slide)."
-            )
-        room = self.limit - len(ids) + 1  # the last token is written without being read
-        if settings.max_new_tokens is not None and settings.max_new_tokens > room:
-            raise InputError(
-                f"Prompt {place} has {len(ids)} tokens and {settings.max_new_tokens} are to be written; this model "
-                f"reads at most {self.limit} in all. Ask for at most {room}, or let the context slide (slide)."
-            )
-
-    def _most(self, asked: _Asked, settings: Settings) -> int:
-        """How many tokens this row may write: as asked for, or what fits."""
-        if settings.max_new_tokens is not None:
-            return settings.max_new_tokens
-        if self.limit is None or settings.slide:
-            return max(NEW_TOKENS, settings.min_new_tokens)
-        return min(max(NEW_TOKENS, settings.min_new_tokens), self.limit - len(asked.prompt) + 1)
-
-    def _encode(self, text: str, place: int) -> list[int]:
-        tokenizer = self._needed_tokenizer()
-        encoding = tokenizer.engine.encode(text)
-        unknown = tokenizer.id_of("unk")
-        strange = [
-            text[begin:end]
-            for token, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True)
-            if token == unknown and text[begin:end] != tokenizer.special.get("unk")
-        ]
-        if strange and not self.has_source:
-            shown = ", ".join(repr(piece) for piece in dict.fromkeys(strange[:10]))
-            raise InputError(f"Prompt {place} has what this model has never seen: {shown}. Leave it out.")
-        if strange:
-            say(f"Prompt {place}: {len(strange)} unknown to this model, {strange[0]!r} for one.")
-        ids = encoding.ids
-        # Some tokenizers close a text with its end; one that is to be gone on with has none yet.
-        while not self.has_source and ids and ids[-1] in self.ends.ends and encoding.special_tokens_mask[len(ids) - 1]:
-            ids = ids[:-1]
-        return ids
-
-    def _needed_tokenizer(self) -> Tokenizer:
-        if self.tokenizer is None:
-            raise InputError("This model has no tokenizer, so it takes and writes token ids only, and no stop strings.")
-        return self.tokenizer
-
-    def _check_ids(self, ids: Sequence[int], what: str) -> None:
-        vocabulary = self.network.architecture.vocabulary
-        if wrong := [token for token in ids if not 0 <= token < vocabulary]:
-            raise InputError(f"{what}: the token id {wrong[0]} is not one of this model's, 0 to {vocabulary - 1}.")
-
-
-def as_list(prompts: Any) -> tuple[bool, list[Any]]:
-    """Whether it is a single prompt, and the prompts as a list."""
-    if isinstance(prompts, str):
-        return True, [prompts]
-    if isinstance(prompts, np.ndarray | torch.Tensor):
-        prompts = prompts.tolist()
-    if not isinstance(prompts, Sequence) or isinstance(prompts, bytes):
-        raise InputError(f"A prompt is a text or a list of token ids, not {type(prompts).__name__}.")
-    listed = list(prompts)
-    if listed and all(isinstance(item, int | np.integer) and not isinstance(item, bool) for item in listed):
-        return True, [listed]
-    return False, listed
-
-
-def _whole_numbers(prompt: Any, place: int) -> list[int]:
-    ids = np.asarray(prompt if isinstance(prompt, Sequence | np.ndarray | torch.Tensor) else None)
-    if ids.size == 0 and ids.ndim == 1:
-        return []
-    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-        raise InputError(f"Prompt {place} is neither a text nor a list of token ids (whole numbers).")
-    return [int(token) for token in ids]

@@ -1,0 +1,138 @@
+"""Prompts made out: texts or token ids in, what the decoder reads (and the encoder, where there is one) out; or one
+sentence on why not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from weft.errors import InputError
+from weft.generate.ends import Ends
+from weft.generate.settings import NEW_TOKENS, Settings
+from weft.model.network import Architecture
+from weft.model.positions import longest
+from weft.progress import say
+from weft.tokenizer.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt, made out: token ids for the decoder, and of an encoder–decoder for the encoder."""
+
+    prompt: list[int]
+    source: list[int] | None
+    is_text: bool
+
+
+class Reader:
+    def __init__(self, architecture: Architecture, tokenizer: Tokenizer | None, ends: Ends) -> None:
+        self._tokenizer, self.ends, self.vocabulary = tokenizer, ends, architecture.vocabulary
+        self.limit = longest(architecture.embedding.positions)  # tokens that the model can read, if there is a limit
+        self.has_source = architecture.is_encoder_decoder
+
+    def ask(self, prompt: Prompt, place: int, settings: Settings) -> Asked:
+        is_text = isinstance(prompt, str)
+        ids = self.encode(prompt, place) if isinstance(prompt, str) else whole_numbers(prompt, place)
+        self.check_ids(ids, f"Prompt {place}")
+        if self.has_source:
+            return self._ask_source(ids, place, settings, is_text)
+        if not ids:
+            if self.ends.start is None:
+                raise InputError(f"Prompt {place} is empty, and this model has no start token to begin with.")
+            ids = [self.ends.start]
+        asked = Asked(ids, None, is_text)
+        if self.limit is not None and not settings.slide:
+            self._check_fits(ids, place, settings)
+        return asked
+
+    def _ask_source(self, ids: list[int], place: int, settings: Settings, is_text: bool) -> Asked:
+        if not ids:
+            raise InputError(f"Prompt {place} is empty; an encoder–decoder needs something to write from.")
+        if self.limit is not None and len(ids) > self.limit:
+            raise InputError(f"Prompt {place} has {len(ids)} tokens; this model reads at most {self.limit}.")
+        if self.ends.start is None:
+            raise InputError("This model does not say with which token its decoder starts (decoder_start_token_id).")
+        most = settings.max_new_tokens
+        if self.limit is not None and most is not None and most > self.limit:
+            raise InputError(f"{most} tokens are to be written; this model writes at most {self.limit}.")
+        return Asked([self.ends.start], ids, is_text)
+
+    def _check_fits(self, ids: list[int], place: int, settings: Settings) -> None:
+        assert self.limit is not None
+        if len(ids) > self.limit:
+            raise InputError(
+                f"Prompt {place} has {len(ids)} tokens; this model reads at most {self.limit}. Shorten it, or let the "
+                "context slide (slide)."
+            )
+        room = self.limit - len(ids) + 1  # the last token is written without being read
+        if settings.max_new_tokens is not None and settings.max_new_tokens > room:
+            raise InputError(
+                f"Prompt {place} has {len(ids)} tokens and {settings.max_new_tokens} are to be written; this model "
+                f"reads at most {self.limit} in all. Ask for at most {room}, or let the context slide (slide)."
+            )
+
+    def most(self, asked: Asked, settings: Settings) -> int:
+        """How many tokens this row may write: as asked for, or what fits."""
+        if settings.max_new_tokens is not None:
+            return settings.max_new_tokens
+        if self.limit is None or settings.slide:
+            return max(NEW_TOKENS, settings.min_new_tokens)
+        return min(max(NEW_TOKENS, settings.min_new_tokens), self.limit - len(asked.prompt) + 1)
+
+    def encode(self, text: str, place: int) -> list[int]:
+        tokenizer = self.tokenizer
+        encoding = tokenizer.engine.encode(text)
+        unknown = tokenizer.id_of("unk")
+        strange = [
+            text[begin:end]
+            for token, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True)
+            if token == unknown and text[begin:end] != tokenizer.special.get("unk")
+        ]
+        if strange and not self.has_source:
+            shown = ", ".join(repr(piece) for piece in dict.fromkeys(strange[:10]))
+            raise InputError(f"Prompt {place} has what this model has never seen: {shown}. Leave it out.")
+        if strange:
+            say(f"Prompt {place}: {len(strange)} unknown to this model, {strange[0]!r} for one.")
+        ids = encoding.ids
+        # Some tokenizers close a text with its end; one that is to be gone on with has none yet.
+        while not self.has_source and ids and ids[-1] in self.ends.ends and encoding.special_tokens_mask[len(ids) - 1]:
+            ids = ids[:-1]
+        return ids
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise InputError("This model has no tokenizer, so it takes and writes token ids only.")
+        return self._tokenizer
+
+    def check_ids(self, ids: Sequence[int], what: str) -> None:
+        if wrong := [token for token in ids if not 0 <= token < self.vocabulary]:
+            raise InputError(f"{what}: the token id {wrong[0]} is not one of this model's, 0 to {self.vocabulary - 1}.")
+
+
+def as_list(prompts: Any) -> tuple[bool, list[Any]]:
+    """Whether it is a single prompt, and the prompts as a list."""
+    if isinstance(prompts, str):
+        return True, [prompts]
+    if isinstance(prompts, np.ndarray | torch.Tensor):
+        prompts = prompts.tolist()
+    if not isinstance(prompts, Sequence) or isinstance(prompts, bytes):
+        raise InputError(f"A prompt is a text or a list of token ids, not {type(prompts).__name__}.")
+    listed = list(prompts)
+    if listed and all(isinstance(item, int | np.integer) and not isinstance(item, bool) for item in listed):
+        return True, [listed]
+    return False, listed
+
+
+def whole_numbers(prompt: Any, place: int) -> list[int]:
+    ids = np.asarray(prompt if isinstance(prompt, Sequence | np.ndarray | torch.Tensor) else None)
+    if ids.size == 0 and ids.ndim == 1:
+        return []
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise InputError(f"Prompt {place} is neither a text nor a list of token ids (whole numbers).")
+    return [int(token) for token in ids]

@@ -1,0 +1,144 @@
+"""How likely a text is to the model: of a text as it stands, and of given answers to a prompt.
+
+A text is scored token by token, each given all before it; the first is given the model's start token, if it has one,
+and is left out otherwise. A text longer than the context is read in windows that overlap by half, so that every token
+but those of the first window sees at least half a context.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.generate.decoder import Decoder, Ids
+from weft.model.network import Network
+from weft.model.packed import group_by_tokens, order_by_length, pack
+
+BATCH_TOKENS, ROWS = 8192, 512  # of a batch; of a piece of it that is compared with the whole vocabulary
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of one text. `log_probs` are of the tokens that were scored, natural logarithms."""
+
+    log_probs: list[float]
+    perplexity: float
+    bits_per_byte: float | None  # none for an empty text
+
+    @property
+    def log_prob(self) -> float:
+        return math.fsum(self.log_probs)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of the answers to choose from."""
+
+    option: str
+    probability: float  # among the options
+    log_prob: float  # of all its tokens
+    tokens: int
+
+
+@dataclass(frozen=True)
+class _Window:
+    text: int
+    given: Ids  # what is read
+    targets: Ids  # the last so many of what comes next
+
+
+def log_probs_of(
+    network: Network, texts: Sequence[Ids], sources: Sequence[Ids] | None, limit: int | None
+) -> list[list[float]]:
+    """Of every token of each text but its first, which is only read."""
+    windows = [window for place, text in enumerate(texts) for window in _windows(place, text, limit)]
+    found: list[list[float]] = [[] for _ in windows]
+    order = order_by_length([window.given for window in windows])
+    lengths = [len(windows[place].given) for place in order]
+    if sources is not None:
+        lengths = [length + len(sources[windows[place].text]) for place, length in zip(order, lengths, strict=True)]
+    for part in group_by_tokens(lengths, BATCH_TOKENS):
+        picked = [windows[order[place]] for place in part]
+        scored = _score_batch(network, picked, None if sources is None else [sources[one.text] for one in picked])
+        for place, numbers in zip(part, scored, strict=True):
+            found[order[place]] = numbers
+    results: list[list[float]] = [[] for _ in texts]
+    for window, numbers in zip(windows, found, strict=True):
+        results[window.text] += numbers
+    return results
+
+
+def _windows(place: int, text: Ids, limit: int | None) -> Iterator[_Window]:
+    """All targets once, in order."""
+    last = len(text) - 1  # tokens that have one before them
+    size = last if limit is None else min(limit, last)
+    done = 0
+    while done < last:
+        end = min(size, last) if done == 0 else min(done + max(1, size // 2), last)
+        yield _Window(place, text[end - min(size, end) : end], text[done + 1 : end + 1])
+        done = end
+
+
+def _score_batch(network: Network, windows: Sequence[_Window], sources: Sequence[Ids] | None) -> list[list[float]]:
+    device = next(network.parameters()).device
+    batch = pack([window.given for window in windows]).to(device)
+    if sources is None:
+        hidden = network(batch)
+    else:
+        source = pack(sources).to(device)
+        hidden = network.decode(batch, network.encode(source), source)
+    counts = [len(window.targets) for window in windows]
+    ends = np.cumsum(batch.lengths)
+    rows = np.concatenate([np.arange(end - count, end) for end, count in zip(ends, counts, strict=True)])
+    targets = np.concatenate([np.asarray(window.targets, dtype=np.int64) for window in windows])
+    head = network.head("causal" if sources is None else "seq2seq")
+    pieces = [
+        _log_probs(head(hidden, batch, torch.as_tensor(rows[at : at + ROWS], device=device)), targets[at : at + ROWS])
+        for at in range(0, len(rows), ROWS)
+    ]
+    return [part.tolist() for part in torch.cat(pieces).split(counts)]
+
+
+def _log_probs(logits: Tensor, targets: np.ndarray) -> Tensor:
+    wanted = torch.as_tensor(targets, device=logits.device)[:, None]
+    return logits.float().log_softmax(-1).gather(1, wanted)[:, 0].double().cpu()
+
+
+def summary(log_probs: list[float], text: str) -> Score:
+    total, size = math.fsum(log_probs), len(text.encode("utf-8", "surrogatepass"))
+    mean = -total / len(log_probs) if log_probs else 0.0
+    perplexity = math.exp(mean) if mean < 700 else math.inf
+    return Score(log_probs, perplexity, -total / math.log(2) / size if size else None)
+
+
+def log_probs_after(network: Network, prompt: Ids, source: Ids | None, answers: Sequence[Ids]) -> list[float]:
+    """Of each answer as a whole, after one prompt that is read once: all answers go on from it side by side."""
+    sources = None if source is None else [source]
+    longest = max(len(answer) for answer in answers)
+    decoder = Decoder(network, [prompt], sources, longest)
+    decoder.keep(np.zeros(len(answers), dtype=np.int64))
+    totals = [0.0] * len(answers)
+    going_on = list(range(len(answers)))
+    for step in range(longest):
+        tokens = torch.tensor([answers[place][step] for place in going_on], device=decoder.device)
+        numbers = decoder.logits.float().log_softmax(-1).gather(1, tokens[:, None])[:, 0].tolist()
+        for place, number in zip(going_on, numbers, strict=True):
+            totals[place] += number
+        rows = np.array([row for row, place in enumerate(going_on) if len(answers[place]) > step + 1], dtype=np.int64)
+        if rows.size == 0:
+            break
+        if rows.size < len(going_on):
+            decoder.keep(rows)
+            going_on, tokens = [going_on[row] for row in rows], tokens[torch.as_tensor(rows, device=tokens.device)]
+        decoder.step(tokens)
+    return totals
+
+
+def shared_prefix(rows: Sequence[Ids]) -> int:
+    """How many tokens all begin with; at least one of each is left."""
+    most = min(len(row) for row in rows) - 1
+    same = [len({row[place] for row in rows}) == 1 for place in range(most)]
+    return same.index(False) if False in same else most
