@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
@@ -21,7 +22,6 @@ from weft.progress import say
 from weft.recipe import read_recipe
 from weft.tokens.shards import open_shards
 from weft.train.pretrain import pretrain
-from weft.train.samples import write_on
 
 ROOT = Path(__file__).parent.parent
 RECIPES, RUNS = ROOT / "recipes", ROOT / "runs"
@@ -60,8 +60,8 @@ def main() -> None:
     say("\n2. A BERT learns three novels by Jane Austen: some words are hidden, it guesses them.\n")
     bert, words = train("quickstart-bert")
 
-    written = write_on(gpt.network, gpt.tokenizer, gpt.tokenizer.encode(PROMPT), tokens=400, seed=7)
-    screen.print(Panel(f"[bold]{PROMPT}[/]{gpt.tokenizer.decode(written)}", title="The GPT writes", title_align="left"))
+    written = gpt.generate(PROMPT, max_new_tokens=400, temperature=0.8, top_k=40, seed=7, slide=True)
+    screen.print(Panel(f"[bold]{PROMPT}[/]{escape(written)}", title="The GPT writes", title_align="left"))
     table = Table(title="The BERT fills in", title_justify="left", title_style="bold")
     for column in ("sentence", "its best words"):
         table.add_column(column)
@@ -82,6 +82,9 @@ def main() -> None:
 
     screen.print("\nLook at the curves: runs/quickstart/report.html, runs/quickstart-bert/report.html")
     screen.print("Next, with .venv/bin/weft:")
+    screen.print(
+        '  weft generate runs/quickstart/model "To be" --stream --temperature 0.8 --max-new-tokens 1000 --slide'
+    )
     screen.print("  weft info runs/quickstart-bert/model                  what was built; transformers opens it, too")
     screen.print("  weft pretrain recipes/quickstart.yml pretrain.budget=10m -o runs/longer")
     screen.print("  weft pretrain recipes/quickstart-zh.yml               唐诗")

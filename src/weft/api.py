@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import FolderError, InputError
-from weft.generate.ends import read_ends
+from weft.generate.ends import Ends, read_ends
 from weft.generate.prepare import prepare, state_of
 from weft.generate.writer import Normalize, Writer
 from weft.interchange.folder import OWN_FORMAT, Description, read_model, save_format, write_model
@@ -162,7 +162,7 @@ class Model:
         if targets is None and self.network.architecture.is_encoder_decoder:
             if kind == "seq2seq":
                 raise InputError("An encoder–decoder needs targets as well: model.logits(sources, targets).")
-            targets = [[self._decoder_start(), *sequence[:-1]] for sequence in sequences]
+            targets = [[self._ends.start or 0, *sequence[:-1]] for sequence in sequences]
         head = self.network.head(kind)
         return self._run(sequences, targets, segments, head, one_row=head.spec.pool != "every")
 
@@ -268,18 +268,10 @@ class Model:
         state = state_of(self.network)
         known = self._writers.get(int8)
         if known is None or known[0] != state:  # the weights have changed since
-            architecture, config = self.network.architecture, self._described().config
-            ends = read_ends(
-                config,
-                self.description.generation,
-                self._tokenizer,
-                vocabulary=architecture.vocabulary,
-                has_source=architecture.is_encoder_decoder,
-            )
             ready = prepare(self.network, int8=int8)
             known = self._writers[int8] = (
                 state,
-                Writer(self.network, ready, self._tokenizer, ends, self.description.generation),
+                Writer(self.network, ready, self._tokenizer, self._ends, self.description.generation),
             )
         return known[1]
 
@@ -290,10 +282,16 @@ class Model:
             raise InputError(f"This {self.family} has no such head ({why}; it has: {has}). Try hidden or embed.")
         return kinds[0]
 
-    def _decoder_start(self) -> int:
-        config = self.description.config
-        start = config.get("decoder_start_token_id", config.get("pad_token_id", 0))
-        return 0 if start is None else start
+    @property
+    def _ends(self) -> Ends:
+        architecture = self.network.architecture
+        return read_ends(
+            self._described().config,
+            self.description.generation,
+            self._tokenizer,
+            vocabulary=architecture.vocabulary,
+            has_source=architecture.is_encoder_decoder,
+        )
 
     def _run(
         self,

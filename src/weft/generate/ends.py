@@ -43,7 +43,12 @@ def read_ends(
     single = [word[0] for word in words if isinstance(word, list) and len(word) == 1 and isinstance(word[0], int)]
     return Ends(
         ends=ids("eos_token_id"),
-        start=first("decoder_start_token_id", "pad_token_id") if has_source else first("bos_token_id"),
+        start=_decoder_start(first("decoder_start_token_id", "pad_token_id")) if has_source else first("bos_token_id"),
         forced=first("forced_eos_token_id") if "forced_eos_token_id" in rules else None,
         banned=tuple(token for token in single if 0 <= token < vocabulary),
     )
+
+
+def _decoder_start(said: int | None) -> int:
+    """T5 and its kin begin with padding, which is token 0 unless something else is said."""
+    return 0 if said is None else said

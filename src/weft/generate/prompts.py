@@ -55,8 +55,7 @@ class Reader:
             raise InputError(f"Prompt {place} is empty; an encoder–decoder needs something to write from.")
         if self.limit is not None and len(ids) > self.limit:
             raise InputError(f"Prompt {place} has {len(ids)} tokens; this model reads at most {self.limit}.")
-        if self.ends.start is None:
-            raise InputError("This model does not say with which token its decoder starts (decoder_start_token_id).")
+        assert self.ends.start is not None  # a decoder always has one
         most = settings.max_new_tokens
         if self.limit is not None and most is not None and most > self.limit:
             raise InputError(f"{most} tokens are to be written; this model writes at most {self.limit}.")

@@ -2,11 +2,13 @@
 that a T5 puts back. For a look during training; nothing here is in a hurry.
 """
 
-import numpy as np
 import torch
 
+from weft.generate.ends import Ends
+from weft.generate.next_token import Chances
+from weft.generate.settings import settings_of
+from weft.generate.write import Row, Task, write
 from weft.model.network import Network
-from weft.model.packed import pack
 from weft.model.positions import longest
 from weft.objectives.objective import Batch
 from weft.tokenizer.tokenizer import Tokenizer
@@ -30,35 +32,14 @@ def show_sample(network: Network, tokenizer: Tokenizer, batch: Batch, seed: int,
     return shown
 
 
-def write_on(
-    network: Network,
-    tokenizer: Tokenizer,
-    prompt: list[int],
-    *,
-    tokens: int,
-    seed: int,
-    temperature: float = TEMPERATURE,
-) -> list[int]:
-    """`tokens` more tokens, each drawn from the forty likeliest."""
-    ids, device = list(prompt), next(network.parameters()).device
-    limit = longest(network.architecture.embedding.positions) or 1024
-    generator = torch.Generator().manual_seed(seed)
-    special = list(tokenizer.special_ids)
-    for _ in range(tokens):
-        batch = pack([np.asarray(ids[-limit:])]).to(device)
-        hidden = network(batch)[-1:]
-        logits = network.head("causal")(hidden, batch)[0].float().cpu() / temperature
-        logits[special] = -torch.inf  # the look is at the text
-        best = logits.topk(min(TOP, len(logits)))
-        choice = torch.multinomial(best.values.softmax(-1), 1, generator=generator)
-        ids.append(int(best.indices[choice]))
-    return ids[len(prompt) :]
-
-
 def _written_on(network: Network, tokenizer: Tokenizer, prompt: list[int], seed: int, tokens: int) -> str:
-    written = write_on(network, tokenizer, prompt, tokens=tokens, seed=seed)
-    text = tokenizer.decode(prompt + written)
-    return text.strip("\n")
+    settings = settings_of({"temperature": TEMPERATURE, "top_k": TOP, "slide": True})
+    ends = Ends(banned=tuple(tokenizer.special_ids))  # the look is at the text
+    limit = longest(network.architecture.embedding.positions)
+    row = Row(prompt, tokens)
+    for _ in write(Task(network, settings, ends, tokens, limit), [row], None, Chances.seeded(seed, [prompt])):
+        pass
+    return tokenizer.decode(prompt + row.tokens).strip("\n")
 
 
 def _answers(network: Network, tokenizer: Tokenizer, batch: Batch) -> str:

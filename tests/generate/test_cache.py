@@ -1,0 +1,127 @@
+"""Written with a cache = computed anew; in a batch = alone; lean, in blocks, in whole bytes = as it was trained."""
+
+import numpy as np
+import pytest
+import torch
+
+import oracle
+import weft
+from random_models import SHAPES, make_random
+from weft.generate import layouts
+from weft.generate.decoder import Decoder
+from weft.generate.prepare import prepare
+
+SWAPPED = [("gpt2", "rotary"), ("gpt2", "relative"), ("llama", "learned"), ("llama", "sinusoidal")]
+
+
+def check_steps(model: weft.Model, network) -> None:
+    """Every step's logits against those of the whole sequence so far, rows leaving and moving on the way."""
+    prompts = oracle.sequences(70, 3, count=6, longest=40)
+    has_source = model.network.architecture.is_encoder_decoder
+    sources = oracle.sequences(70, 4, count=6, longest=40) if has_source else None
+    texts = [[0] for _ in prompts] if has_source else [list(prompt) for prompt in prompts]
+    chance = np.random.default_rng(0)
+    with torch.inference_mode():
+        decoder = Decoder(network, texts, sources, room=3)  # so little that the cache must grow
+        for step in range(12):
+            expected = model.logits(sources, texts) if has_source else model.logits(texts)
+            np.testing.assert_allclose(decoder.logits, np.stack([rows[-1] for rows in expected]), atol=1e-4)
+            if step in (3, 7):
+                rows = np.sort(chance.permutation(len(texts))[:-1])
+                decoder.keep(rows)
+                texts = [texts[row] for row in rows]
+                sources = None if sources is None else [sources[row] for row in rows]
+            if step == 5:
+                decoder.keep(np.repeat(np.arange(len(texts)), 2))
+                texts = [list(text) for text in texts for _ in range(2)]
+                sources = None if sources is None else [source for source in sources for _ in range(2)]
+            tokens = chance.integers(0, 70, len(texts))
+            for text, token in zip(texts, tokens.tolist(), strict=True):
+                text.append(token)
+            decoder.step(torch.as_tensor(tokens))
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_cached_equals_uncached(family):
+    model = make_random(family)
+    check_steps(model, model.network)
+    check_steps(model, prepare(model.network))
+
+
+@pytest.mark.parametrize(("family", "positions"), SWAPPED)
+def test_cached_equals_uncached_whatever_tells_positions(family, positions):
+    model = make_random(family, positions=positions)
+    check_steps(model, prepare(model.network))
+
+
+def test_cached_equals_uncached_without_a_compiler(monkeypatch):
+    monkeypatch.setattr(layouts, "load_kernel", lambda: None)
+    for family in ("gpt2", "t5"):
+        model = make_random(family)
+        check_steps(model, prepare(model.network))
+
+
+def test_local_layers_see_their_window_only():
+    from dataclasses import replace
+
+    from weft.model.network import Network
+    from weft.model.stack import LocalSpec
+
+    model = make_random("gpt2")
+    architecture = model.network.architecture
+    local = replace(architecture.decoder, local=LocalSpec((1,), window=4, theta=100.0))
+    network = Network(replace(architecture, decoder=local)).eval()
+    network.load_state_dict(model.network.state_dict())
+    windowed = weft.Model(network, model.description)
+    assert not np.allclose(windowed.logits([list(range(20))])[0][-1], model.logits([list(range(20))])[0][-1])
+    check_steps(windowed, prepare(network))
+
+
+@pytest.mark.parametrize("family", SHAPES)
+def test_in_a_batch_as_alone(family):
+    model = make_random(family, seed=1)
+    prompts = oracle.sequences(70, 8, count=9, longest=60)
+    prompts.append(list(range(10, 60)) * 2)  # far longer than the others: a group of its own
+    for how in ({}, {"beams": 3, "n": 2}, {"strategy": "sample", "seed": 3, "top_k": 10}):
+        together = model.generate(prompts, max_new_tokens=15, **how)
+        assert together == [model.generate(prompt, max_new_tokens=15, **how) for prompt in prompts]
+
+
+def test_the_kernel_multiplies_as_torch_does_and_a_row_does_not_depend_on_the_others():
+    from weft.generate.skinny import load_kernel
+
+    if load_kernel() is None:
+        pytest.skip("no C compiler here")
+    for depth, width in ((1, 1), (3, 64), (384, 100), (37, 129), (64, 1000)):
+        linear = torch.nn.Linear(depth, width)
+        layout = layouts.Blocks(linear, load_kernel())
+        with torch.inference_mode():
+            x = torch.randn(70, depth)
+            for rows in (1, 2, 3, 4, 5, 6, 7, 16, 63, 64, 65, 70):
+                torch.testing.assert_close(layout(x[:rows]), linear(x[:rows]), atol=1e-4, rtol=1e-4)
+                torch.testing.assert_close(
+                    layout.add_to(torch.ones(rows, width), x[:rows]), linear(x[:rows]) + 1, atol=1e-4, rtol=1e-4
+                )
+            assert torch.equal(layout(x[:64])[:5], layout(x[:5]))
+
+
+def test_whole_bytes_write_nearly_the_same(pieces):
+    plain = pieces.score("Alice was beginning to get very tired of sitting by her sister on the bank.")
+    texts = ["Alice was beginning to", "The Mock Turtle said"]
+    with torch.inference_mode():
+        ids = [pieces.tokenizer.encode(text) for text in texts]
+        exact = Decoder(prepare(pieces.network), ids, None, 1).logits.log_softmax(-1)
+        rounded = Decoder(prepare(pieces.network, int8=True), ids, None, 1).logits.log_softmax(-1)
+    assert 0 < (exact - rounded).abs().max() < 0.5
+    assert torch.equal(exact.argmax(-1), rounded.argmax(-1))
+    assert all(isinstance(text, str) for text in pieces.generate(texts, int8=True))
+    assert plain.perplexity > 1
+
+
+def test_changed_weights_are_noticed():
+    model = make_random("gpt2")
+    before = model.generate([1, 2, 3], max_new_tokens=10)
+    with torch.no_grad():
+        for parameter in model.network.parameters():
+            parameter.copy_(parameter.flip(0))
+    assert model.generate([1, 2, 3], max_new_tokens=10) != before
