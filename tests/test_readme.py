@@ -20,12 +20,13 @@ def blocks(text: str, language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder where the README's names exist; the quickstart's BERT is there after a few steps."""
+    """A folder where the README's names exist; the quickstart's two models are there after a few steps."""
     place = tmp_path_factory.mktemp("readme")
     for name in ("recipes", "examples"):
         shutil.copytree(ROOT / name, place / name)
     settings = ["pretrain.budget=2 steps", "model.layers=1", "model.width=32", "model.heads=2"]
-    run("weft", "pretrain", "recipes/quickstart-bert.yml", *settings, cwd=place)
+    for name in ("quickstart", "quickstart-bert"):
+        run("weft", "pretrain", f"recipes/{name}.yml", *settings, cwd=place)
     return place
 
 
