@@ -7,7 +7,7 @@ import torch
 import oracle
 import weft
 from random_models import SHAPES, make_random
-from weft.generate import layouts
+from weft.generate import cache, layouts
 from weft.generate.decoder import Decoder
 from weft.generate.prepare import prepare
 
@@ -55,7 +55,8 @@ def test_cached_equals_uncached_whatever_tells_positions(family, positions):
 
 
 def test_cached_equals_uncached_without_a_compiler(monkeypatch):
-    monkeypatch.setattr(layouts, "load_kernel", lambda: None)
+    for room in (layouts, cache):
+        monkeypatch.setattr(room, "load_kernels", lambda: None)
     for family in ("gpt2", "t5"):
         model = make_random(family)
         check_steps(model, prepare(model.network))
@@ -88,13 +89,13 @@ def test_in_a_batch_as_alone(family):
 
 
 def test_the_kernel_multiplies_as_torch_does_and_a_row_does_not_depend_on_the_others():
-    from weft.generate.skinny import load_kernel
+    from weft.generate.kernels import load_kernels
 
-    if load_kernel() is None:
+    if load_kernels() is None:
         pytest.skip("no C compiler here")
     for depth, width in ((1, 1), (3, 64), (384, 100), (37, 129), (64, 1000)):
         linear = torch.nn.Linear(depth, width)
-        layout = layouts.Blocks(linear, load_kernel())
+        layout = layouts.Blocks(linear, load_kernels().multiply)
         with torch.inference_mode():
             x = torch.randn(70, depth)
             for rows in (1, 2, 3, 4, 5, 6, 7, 16, 63, 64, 65, 70):

@@ -15,7 +15,7 @@
 
 and what makes a step fast:
 
-    skinny        a few rows times a whole matrix, in C
+    kernels       few rows times a whole matrix, and attention of one query, in C
     layouts       how a matrix lies in memory: blocks, columns, whole bytes
     lean          a decoder's layer in as few operations as it takes
     prepare       a network with these in their places

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from weft.generate.kernels import load_kernels
 from weft.model.attention import View, attend
 from weft.model.packed import Packed
 from weft.model.positions import RelativeBias
@@ -39,6 +40,8 @@ class Slab:
         self.lengths = np.asarray(lengths)
         self.end = int(self.lengths.max())
         shape = (stack.spec.layers, 2, len(lengths), heads, self.end + room, attention.head_width)
+        on_cpu = like.device.type == "cpu" and like.dtype == torch.float32
+        self.kernels, self.threads = load_kernels() if on_cpu else None, torch.get_num_threads()
         self.store = like.new_zeros(shape)  # what is masked is multiplied all the same: it must be numbers
         self._mark()
 
@@ -47,11 +50,16 @@ class Slab:
         self.rows = len(self.lengths)
         self.first = self.end - int(self.lengths.max())
         self.mask = None
-        begins = self.end - self.lengths
-        if (begins != self.first).any():
+        self.begins = torch.as_tensor(self.end - self.lengths, device=self.store.device)
+        if (self.lengths != self.lengths[0]).any():
             columns = torch.arange(self.store.shape[4], device=self.store.device)
-            hidden = columns[None, :] < torch.as_tensor(begins, device=self.store.device)[:, None]
+            hidden = columns[None, :] < self.begins[:, None]
             self.mask = torch.where(hidden, -torch.inf, 0.0).to(self.store.dtype)[:, None, None, :]
+        if self.kernels is not None:
+            layers, _, rows, heads, columns_, width = self.store.shape
+            start, size = self.store.data_ptr(), 4 * rows * heads * columns_ * width
+            self.addresses = [(start + 2 * layer * size, start + (2 * layer + 1) * size) for layer in range(layers)]
+            self.scores = self.store.new_empty(rows * heads, columns_)
         self._look()
 
     def fill(self, layer: int, k_THD: Tensor, v_THD: Tensor) -> None:
@@ -82,6 +90,8 @@ class Slab:
 
     def _look(self) -> None:
         """What a step needs of each layer, taken once for all: the newest column, and all that is seen."""
+        if self.kernels is not None:
+            return
         self.new_keys, self.new_values = self._layers(self.store[..., self.end - 1, :])
         self.keys, self.values = self._layers(self.store[..., self.first : self.end, :])
         self.seen_mask = None if self.mask is None else self.mask[..., self.first : self.end]
@@ -108,9 +118,53 @@ class Slab:
         columns.index_copy_(2, to, columns.index_select(2, source))
 
     def attend(
-        self, layer: int, q_RHD: Tensor, scale: float, window: int | None = None, bias: Tensor | None = None
+        self,
+        layer: int,
+        q_RHD: Tensor,
+        new: tuple[Tensor, Tensor] | None,
+        scale: float,
+        window: int | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        """Queries (so many for each row, end to end) over their row; `bias` (H, columns seen) adds to the scores."""
+        """Queries (so many for each row, end to end) over their row, into whose last column the `new` keys and values
+        go before; `bias` (H, columns seen) adds to the scores.
+        """
+        if self.kernels is not None:
+            return self._attend_by_kernel(layer, q_RHD, new, scale, window, bias)
+        if new is not None:
+            self.new_keys[layer].copy_(new[0])
+            self.new_values[layer].copy_(new[1])
+        return self._attend_by_torch(layer, q_RHD, scale, window, bias)
+
+    def _attend_by_kernel(
+        self,
+        layer: int,
+        q_RHD: Tensor,
+        new: tuple[Tensor, Tensor] | None,
+        scale: float,
+        window: int | None,
+        bias: Tensor | None,
+    ) -> Tensor:
+        """Only what a row can see is looked at, so there is no mask."""
+        low = self.first if window is None else max(self.first, self.end - window - 1)
+        queries, heads, width = q_RHD.shape
+        out = q_RHD.new_empty(q_RHD.shape)
+        k, v = (None, None) if new is None else new
+        self.kernels.attend(
+            q_RHD.data_ptr(), q_RHD.stride(0),
+            *((None, 0) if k is None else (k.data_ptr(), k.stride(0))),
+            *((None, 0) if v is None else (v.data_ptr(), v.stride(0))),
+            *self.addresses[layer], self.begins.data_ptr(),
+            *((None, 0) if bias is None else (bias.data_ptr(), bias.stride(0))),
+            self.scores.data_ptr(), out.data_ptr(),
+            self.rows, queries // self.rows, heads, self.store.shape[3], width, self.store.shape[4],
+            self.first, low, self.end, scale, self.threads,
+        )  # fmt: skip
+        return out
+
+    def _attend_by_torch(
+        self, layer: int, q_RHD: Tensor, scale: float, window: int | None, bias: Tensor | None
+    ) -> Tensor:
         keys, values, mask = self.keys[layer], self.values[layer], self.seen_mask
         if window is not None and self.end - self.first > window + 1:
             keys, values = keys[:, :, -window - 1 :], values[:, :, -window - 1 :]
@@ -119,7 +173,7 @@ class Slab:
         rows, heads, columns, width = keys.shape
         # Query heads that share a key head, and queries that share a row, are rows of one small matrix.
         per_head, per_row = q_RHD.shape[1] // heads, q_RHD.shape[0] // rows
-        q = q_RHD.view(rows, per_row, heads, per_head, width)
+        q = q_RHD.reshape(rows, per_row, heads, per_head, width)
         q = q.transpose(1, 2).flatten(2, 3) if per_row > 1 else q.squeeze(1)
         if bias is not None:
             bias = bias.view(1, heads, per_head, columns)
@@ -162,14 +216,23 @@ class Groups:
             start += slab.rows
 
     def attend(
-        self, layer: int, q_RHD: Tensor, scale: float, window: int | None = None, biases: Sequence[Tensor | None] = ()
+        self,
+        layer: int,
+        q_RHD: Tensor,
+        new: tuple[Tensor, Tensor] | None,
+        scale: float,
+        window: int | None = None,
+        biases: Sequence[Tensor | None] = (),
     ) -> Tensor:
         biases = biases or [None] * len(self.slabs)
         if len(self.slabs) == 1:
-            return self.slabs[0].attend(layer, q_RHD, scale, window, biases[0])
-        per_row = q_RHD.shape[0] // sum(slab.rows for slab in self.slabs)
-        parts = zip(self.slabs, q_RHD.split([slab.rows * per_row for slab in self.slabs]), biases, strict=True)
-        return torch.cat([slab.attend(layer, q, scale, window, bias) for slab, q, bias in parts])
+            return self.slabs[0].attend(layer, q_RHD, new, scale, window, biases[0])
+        rows = [slab.rows for slab in self.slabs]
+        per_row = q_RHD.shape[0] // sum(rows)
+        queries = q_RHD.split([count * per_row for count in rows])
+        news = [None] * len(rows) if new is None else list(zip(new[0].split(rows), new[1].split(rows), strict=True))
+        parts = zip(self.slabs, queries, news, biases, strict=True)
+        return torch.cat([slab.attend(layer, q, its, scale, window, bias) for slab, q, its, bias in parts])
 
 
 def _cuts(lengths: Sequence[int]) -> list[int]:
@@ -245,15 +308,10 @@ class _Layer:
                 past.begin(batch, k)
             past.written.fill(self.layer, k, v)
             return attend(q, k, v, batch, batch, view, scaled=scaled, dropout=0.0)
-        start = 0
-        for slab in past.written.slabs:
-            slab.new_keys[self.layer].copy_(k[start : start + slab.rows])
-            slab.new_values[self.layer].copy_(v[start : start + slab.rows])
-            start += slab.rows
-        return past.written.attend(self.layer, q, _scale(q, scaled), view.window, past.biases)
+        return past.written.attend(self.layer, q, (k, v), _scale(q, scaled), view.window, past.biases)
 
     def attend_source(self, q: Tensor, scaled: bool) -> Tensor:
-        return self.past.source.attend(self.layer, q, _scale(q, scaled))
+        return self.past.source.attend(self.layer, q, None, _scale(q, scaled))
 
 
 def _scale(q: Tensor, scaled: bool) -> float:

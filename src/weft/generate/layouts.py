@@ -3,7 +3,7 @@
 A step multiplies a handful of rows with every weight of the model once, so it takes as long as the weights take to
 come from memory. On CPU three layouts help:
 
-    blocks    for our own kernel (`skinny`), where there is a C compiler
+    blocks    for our own `kernels`, where there is a C compiler
     columns   the matrix stored (in, out). From (out, in), where torch keeps it, MKL gets through 16 rows two to three
               times slower, and through a vocabulary of 16,000 at 4 rows three times.
     int8      weights as whole numbers from −127 to 127 with a scale for each output, inputs rounded the same way as
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from weft.generate.skinny import COLUMNS, Kernel, load_kernel
+from weft.generate.kernels import COLUMNS, Kernel, load_kernels
 
 MOST_ROWS = 64  # beyond, torch's own product is as fast as the kernel
 
@@ -101,5 +101,5 @@ class LaidOut(nn.Module):
 def layout_of(linear: nn.Linear, *, int8: bool) -> Layout:
     if int8:
         return Int8(linear)
-    kernel = load_kernel() if linear.weight.dtype == torch.float32 else None
-    return Columns(linear) if kernel is None else Blocks(linear, kernel)
+    kernels = load_kernels() if linear.weight.dtype == torch.float32 else None
+    return Columns(linear) if kernels is None else Blocks(linear, kernels.multiply)

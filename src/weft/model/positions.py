@@ -181,4 +181,4 @@ class RelativeBias(nn.Module):
     def of_last(self, length: int) -> Tensor:
         """The last row of it, what the newest of L tokens adds to its scores of all: (H, L)."""
         behind = torch.arange(1 - length, 1, device=self.table.weight.device)
-        return self.table(relative_bucket(behind, self.spec, both_ways=self.both_ways)).T
+        return self.table(relative_bucket(behind, self.spec, both_ways=self.both_ways)).T.contiguous()

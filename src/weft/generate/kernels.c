@@ -1,0 +1,161 @@
+/* The two things that writing a token is made of, as fast as memory allows: a few rows times a whole matrix
+   (`multiply`), and a query over the keys and values of its own sequence (`attend`). See kernels.py. */
+
+#include <string.h>
+
+/* multiply: the time is that of reading the matrix once, so it lies in memory as it is read: blocks of COLUMNS columns,
+   each block its rows end to end. A tile of ROWS rows of x stays in registers while a block streams by; further tiles
+   find the block in the cache. Threads share the blocks out among themselves. */
+
+#define COLUMNS 64
+
+#if defined(__AVX512F__)
+#define WIDE 16 /* floats in a register */
+#define PARTS 4 /* registers across a tile */
+#define ROWS 6  /* rows of a tile: ROWS * PARTS sums, PARTS columns and a number of x fit the registers */
+#elif defined(__AVX__)
+#define WIDE 8
+#define PARTS 2
+#define ROWS 6
+#else
+#define WIDE 4
+#define PARTS 4
+#define ROWS 4
+#endif
+#define LANES (WIDE * PARTS)
+#define AHEAD 8   /* rows of a block that are asked for before they are needed */
+#define STREAMS 4
+#define UNROLL _Pragma("GCC unroll 8")
+
+typedef float wide __attribute__((vector_size(WIDE * sizeof(float)), aligned(4)));
+
+/* Row k of the block, for COUNT rows of x. */
+#define ADD(COUNT, k)                                                                                      \
+    {                                                                                                      \
+        wide column[PARTS];                                                                                \
+        UNROLL for (int p = 0; p < LANES; p += 16) __builtin_prefetch(w + ((k) + AHEAD) * COLUMNS + p);    \
+        UNROLL for (int p = 0; p < PARTS; p++) column[p] = *(const wide *)(w + (k) * COLUMNS + p * WIDE);  \
+        UNROLL for (int r = 0; r < COUNT; r++)                                                             \
+            UNROLL for (int p = 0; p < PARTS; p++) sum[r][p] += x[r * depth + (k)] * column[p];            \
+    }
+
+/* Memory answers several streams faster than one: a block is read from STREAMS places at a time. */
+#define TILE(COUNT)                                                                                        \
+    static void tile_##COUNT(const float *x, const float *w, long depth, float *sums)                      \
+    {                                                                                                      \
+        wide sum[COUNT][PARTS] = {0};                                                                      \
+        long part = depth / STREAMS;                                                                       \
+        for (long k = 0; k < part; k++)                                                                    \
+            UNROLL for (long stream = 0; stream < STREAMS; stream++) ADD(COUNT, stream * part + k)         \
+        for (long k = STREAMS * part; k < depth; k++) ADD(COUNT, k)                                        \
+        for (int r = 0; r < COUNT; r++)                                                                    \
+            for (int p = 0; p < PARTS; p++) *(wide *)(sums + r * LANES + p * WIDE) = sum[r][p];            \
+    }
+TILE(1) TILE(2) TILE(3) TILE(4)
+#if ROWS == 6
+TILE(5) TILE(6)
+#endif
+
+static void tile(int count, const float *x, const float *w, long depth, float *sums)
+{
+    switch (count) {
+    case 1: tile_1(x, w, depth, sums); break;
+    case 2: tile_2(x, w, depth, sums); break;
+    case 3: tile_3(x, w, depth, sums); break;
+    case 4: tile_4(x, w, depth, sums); break;
+#if ROWS == 6
+    case 5: tile_5(x, w, depth, sums); break;
+    case 6: tile_6(x, w, depth, sums); break;
+#endif
+    }
+}
+
+/* out = x W (+ bias) (+ out). x (rows, depth), blocks (width / COLUMNS rounded up, depth, COLUMNS), bias (width) or
+   none, out (rows, width); with `add`, to what is there. */
+void multiply(const float *x, const float *blocks, const float *bias, float *out, long rows, long depth, long width,
+              int add, int threads)
+{
+    long count = (width + COLUMNS - 1) / COLUMNS;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long block = 0; block < count; block++) {
+        float sums[ROWS * LANES] __attribute__((aligned(64)));
+        for (long row = 0; row < rows; row += ROWS) {
+            int many = rows - row < ROWS ? rows - row : ROWS;
+            for (long part = 0; part < COLUMNS; part += LANES) {
+                long first = block * COLUMNS + part, last = first + LANES < width ? first + LANES : width;
+                tile(many, x + row * depth, blocks + block * depth * COLUMNS + part, depth, sums);
+                for (int r = 0; r < many; r++)
+                    for (long column = first; column < last; column++) {
+                        float *place = out + (row + r) * width + column;
+                        *place = sums[r * LANES + column - first] + (bias ? bias[column] : 0) + (add ? *place : 0);
+                    }
+            }
+        }
+    }
+}
+
+/* attend: out = softmax(q Kᵀ · scale + bias) V, each row over its own columns, from where it begins to `end`. */
+
+/* eˣ for x ≤ 0, to 2e-7: 2ⁿ is put together from its bits, 2 to the rest is a polynomial. */
+static inline float exponential(float x)
+{
+    float y = (x < -87 ? -87 : x) * 1.44269504f;
+    int whole = (int)(y - 0.5f), bits = (whole + 127) << 23;
+    float rest = y - whole, power;
+    memcpy(&power, &bits, sizeof power);
+    return power * (1 + rest * (0.69314718f + rest * (0.24022651f + rest * (0.05550411f +
+                    rest * (0.00961813f + rest * (0.00133336f + rest * 0.00015403f))))));
+}
+
+static void attend_one(const float *q, const float *keys, const float *values, const float *bias, float *scores,
+                       float *out, long count, long width, float scale)
+{
+    float most = -3e38f, total = 0;
+    for (long c = 0; c < count; c++) {
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (long d = 0; d < width; d++) sum += q[d] * keys[c * width + d];
+        scores[c] = sum * scale + (bias ? bias[c] : 0);
+        most = scores[c] > most ? scores[c] : most;
+    }
+#pragma omp simd reduction(+ : total)
+    for (long c = 0; c < count; c++) total += scores[c] = exponential(scores[c] - most);
+    for (long d = 0; d < width; d++) out[d] = 0;
+    long c = 0;
+    for (; c + 4 <= count; c += 4) {
+        const float *v = values + c * width, *s = scores + c;
+#pragma omp simd
+        for (long d = 0; d < width; d++)
+            out[d] += s[0] * v[d] + s[1] * v[width + d] + s[2] * v[2 * width + d] + s[3] * v[3 * width + d];
+    }
+    for (; c < count; c++)
+        for (long d = 0; d < width; d++) out[d] += scores[c] * values[c * width + d];
+    for (long d = 0; d < width; d++) out[d] /= total;
+}
+
+/* q (rows * queries, heads, width) with a stride; keys and values (rows, shared, capacity, width), where `shared` heads
+   serve heads / shared queries' heads each; begins (rows); bias (heads, its stride) from column `first` on, or none;
+   scores (rows * shared, capacity), to work in; out (rows * queries, heads, width). With k and v, (rows, shared, width)
+   with a stride, these are put into the last column before. */
+void attend(const float *q, long q_stride, const float *k, long k_stride, const float *v, long v_stride, float *keys,
+            float *values, const long *begins, const float *bias, long bias_stride, float *scores, float *out, long rows,
+            long queries, long heads, long shared, long width, long capacity, long first, long low, long end,
+            float scale, int threads)
+{
+    long group = heads / shared;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (long task = 0; task < rows * shared; task++) {
+        long row = task / shared, head = task % shared, start = begins[row] > low ? begins[row] : low;
+        float *its_keys = keys + task * capacity * width, *its_values = values + task * capacity * width;
+        if (k) {
+            memcpy(its_keys + (end - 1) * width, k + row * k_stride + head * width, width * sizeof(float));
+            memcpy(its_values + (end - 1) * width, v + row * v_stride + head * width, width * sizeof(float));
+        }
+        for (long one = 0; one < queries * group; one++) {
+            long place = row * queries + one / group, by = head * group + one % group;
+            attend_one(q + place * q_stride + by * width, its_keys + start * width, its_values + start * width,
+                       bias ? bias + by * bias_stride + start - first : 0, scores + task * capacity,
+                       out + (place * heads + by) * width, end - start, width, scale);
+        }
+    }
+}
