@@ -126,3 +126,15 @@ def test_changed_weights_are_noticed():
         for parameter in model.network.parameters():
             parameter.copy_(parameter.flip(0))
     assert model.generate([1, 2, 3], max_new_tokens=10) != before
+
+
+def test_getting_ready_to_write_does_not_move_the_random_numbers_of_a_training_run():
+    from weft.generate.kernels import load_kernels
+
+    load_kernels.cache_clear()
+    torch.manual_seed(1)
+    model = make_random("gpt2")
+    before = torch.get_rng_state()
+    model.generate([1, 2, 3], strategy="sample", int8=True)
+    model.generate([1, 2, 3], strategy="sample")
+    assert torch.equal(torch.get_rng_state(), before)
