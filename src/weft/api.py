@@ -16,8 +16,10 @@ from torch import Tensor
 
 from weft.errors import FolderError, InputError
 from weft.generate.ends import Ends, read_ends
-from weft.generate.prepare import prepare, state_of
-from weft.generate.writer import Normalize, Writer
+from weft.generate.judge import Judge, Normalize
+from weft.generate.prepare import for_reading, prepare, state_of
+from weft.generate.prompts import Reader
+from weft.generate.writer import Writer
 from weft.interchange.folder import OWN_FORMAT, Description, read_model, save_format, write_model
 from weft.interchange.pooling import Pooling, read_pooling
 from weft.model.families import design
@@ -87,7 +89,8 @@ class Model:
     ) -> None:
         self.network, self.description, self._tokenizer = network, description, tokenizer
         self.pooling = pooling or Pooling()
-        self._writers: dict[bool, tuple[Any, Writer]] = {}
+        self._writers: dict[bool, Writer] = {}
+        self._written_with: Any = None
 
     def __repr__(self) -> str:
         return f"<weft.Model {self.family}, {self.parameters_count:,} parameters, {self.description.head} head>"
@@ -245,7 +248,7 @@ class Model:
         """How likely texts (or token ids) are: a `Score` each, with perplexity, bits per byte and the log-probability
         of every token. An encoder–decoder scores them as answers to `sources`.
         """
-        return self._writer().score(texts, sources)
+        return self._judge().score(texts, sources)
 
     def choose(
         self, prompt: str, options: Sequence[str], *, normalize: Normalize = "none", details: bool = False
@@ -255,7 +258,7 @@ class Model:
         `choose("Review: I loved it.\\nSentiment:", [" positive", " negative"])`. Options of unequal length compare
         better by log-probability per token or byte (`normalize`). With `details` all `Candidate`s, likeliest first.
         """
-        return self._writer().choose(prompt, options, normalize=normalize, details=details)
+        return self._judge().choose(prompt, options, normalize=normalize, details=details)
 
     def _check_writes(self) -> None:
         if not {"causal", "seq2seq"} & set(self.network.heads):
@@ -266,14 +269,20 @@ class Model:
     def _writer(self, int8: bool = False) -> Writer:
         self._check_writes()
         state = state_of(self.network)
-        known = self._writers.get(int8)
-        if known is None or known[0] != state:  # the weights have changed since
+        if self._written_with != state:  # the weights have changed since
+            self._writers.clear()
+        if int8 not in self._writers:
             ready = prepare(self.network, int8=int8)
-            known = self._writers[int8] = (
-                state,
-                Writer(self.network, ready, self._tokenizer, self._ends, self.description.generation),
-            )
-        return known[1]
+            self._writers[int8], self._written_with = Writer(ready, self._reader, self.description.generation), state
+        return self._writers[int8]
+
+    def _judge(self) -> Judge:
+        self._check_writes()
+        return Judge(for_reading(self.network), self._reader)
+
+    @property
+    def _reader(self) -> Reader:
+        return Reader(self.network.architecture, self._tokenizer, self._ends)
 
     def _head_kind(self, wanted: Sequence[str], why: str = "logits need a head") -> str:
         kinds = [kind for kind in self.network.heads if kind in wanted]

@@ -212,7 +212,7 @@ def generate(
         converse(model, int8=int8, settings=settings)
         return
     if choose:
-        if settings or stream:
+        if settings or stream or int8:
             raise InputError("--choose scores given answers; the settings of writing do not go with it.")
         results = choose_answers(model, prompts or [], file, choose)
     else:

@@ -74,7 +74,7 @@ def test_it_chooses(folder, letters):
         (("--file", "nowhere.txt"), "not a file"),
         (("x", "--choose", "a", "--choose", "a"), "different"),
         (("x", "--choose", "a", "--top-k", "2"), "do not go with it"),
-        (("x", "--ban", "the cat"), "tokens of this model"),
+        (("x", "--ban", "the cat"), "not a single token"),
     ],
     ids=str,
 )

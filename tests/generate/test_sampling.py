@@ -102,11 +102,11 @@ def test_the_repetition_penalty_is_that_of_transformers(pieces):
     prompts = [[1, 2, 3], [4, 4, 5], [6, 7, 8]]
     rules = Rules(settings_of({"repetition_penalty": 1.7}), Ends(), prompts, scores)
     expected = RepetitionPenaltyLogitsProcessor(1.7)(torch.tensor(prompts), scores.clone())
-    torch.testing.assert_close(rules.apply(scores.clone(), 0, 5), expected)
+    torch.testing.assert_close(rules.apply(scores.clone(), 0, [5] * 3), expected)
     rules.note(torch.tensor([9, 9, 10]))
     longer = torch.tensor([[*row, token] for row, token in zip(prompts, [9, 9, 10], strict=True)])
     expected = RepetitionPenaltyLogitsProcessor(1.7)(longer, scores.clone())
-    torch.testing.assert_close(rules.apply(scores.clone(), 1, 5), expected)
+    torch.testing.assert_close(rules.apply(scores.clone(), 1, [5] * 3), expected)
 
 
 def test_the_frequency_penalty_counts_what_was_written(letters):

@@ -9,8 +9,9 @@
     write         greedy and sampling
     beam          beam search, also in groups
     text          tokens become text as they are written
-    score         how likely a text is, and which of several answers
-    writer        the verbs: generate, stream, score, choose
+    score         how likely tokens are
+    writer        generate, stream
+    judge         score, choose
     command       `weft generate`
 
 and what makes a step fast:

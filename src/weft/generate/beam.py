@@ -111,8 +111,9 @@ def search(
     wanted = max(2, 1 + len(task.ends.ends)) * beams  # so many that enough go on, even if all ends are among them
 
     for step in range(max(mosts)):
-        raw = decoder.logits.float().log_softmax(-1)
-        scores = rules.apply(raw.clone(), step, task.most)
+        raw = decoder.logits.log_softmax(-1)
+        per_row = [mosts[prompt] for prompt in running for _ in range(settings.beams)]
+        scores = rules.apply(raw.clone(), step, per_row)
         scores, raw = (part.unflatten(0, (len(running), groups, beams)) for part in (scores, raw))
         parents = np.zeros((len(running), groups, beams), dtype=np.int64)
         depth = 0

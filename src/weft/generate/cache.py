@@ -34,14 +34,12 @@ SLACK, SHARE = 64, 1.25  # a group's longest sequence has at most SHARE · short
 class Slab:
     """Keys and values of neighbouring sequences in all layers: (layers, 2, R, H, C, D)."""
 
-    def __init__(self, stack: Stack, lengths: Sequence[int], room: int, like: Tensor) -> None:
-        attention = stack.spec.block.attention
-        heads = attention.heads if stack.spec.cross and room == 0 else attention.key_value_heads
+    def __init__(self, stack: Stack, lengths: Sequence[int], heads: int, room: int, like: Tensor) -> None:
         self.lengths = np.asarray(lengths)
         self.end = int(self.lengths.max())
-        shape = (stack.spec.layers, 2, len(lengths), heads, self.end + room, attention.head_width)
+        shape = (stack.spec.layers, 2, len(lengths), heads, self.end + room, stack.spec.block.attention.head_width)
         on_cpu = like.device.type == "cpu" and like.dtype == torch.float32
-        self.kernels, self.threads = load_kernels() if on_cpu else None, torch.get_num_threads()
+        self.kernels = load_kernels() if on_cpu else None
         self.store = like.new_zeros(shape)  # what is masked is multiplied all the same: it must be numbers
         self._mark()
 
@@ -51,7 +49,8 @@ class Slab:
         self.first = self.end - int(self.lengths.max())
         self.mask = None
         self.begins = torch.as_tensor(self.end - self.lengths, device=self.store.device)
-        if (self.lengths != self.lengths[0]).any():
+        self.is_ragged = bool((self.lengths != self.lengths[0]).any())
+        if self.is_ragged and self.kernels is None:
             columns = torch.arange(self.store.shape[4], device=self.store.device)
             hidden = columns[None, :] < self.begins[:, None]
             self.mask = torch.where(hidden, -torch.inf, 0.0).to(self.store.dtype)[:, None, None, :]
@@ -67,7 +66,7 @@ class Slab:
         lengths = self.lengths.tolist()
         for which, flat in enumerate((k_THD, v_THD)):
             store = self.store[layer, which]
-            if self.mask is None:
+            if not self.is_ragged:
                 length = lengths[0]
                 store[:, :, self.first : self.end] = flat.unflatten(0, (-1, length)).transpose(1, 2)
                 continue
@@ -158,7 +157,7 @@ class Slab:
             *((None, 0) if bias is None else (bias.data_ptr(), bias.stride(0))),
             self.scores.data_ptr(), out.data_ptr(),
             self.rows, queries // self.rows, heads, self.store.shape[3], width, self.store.shape[4],
-            self.first, low, self.end, scale, self.threads,
+            self.first, low, self.end, scale, torch.get_num_threads(),
         )  # fmt: skip
         return out
 
@@ -189,8 +188,8 @@ class Slab:
 class Groups:
     """Slabs for a whole batch, in its order."""
 
-    def __init__(self, stack: Stack, lengths: Sequence[int], room: int, like: Tensor) -> None:
-        self.slabs = [Slab(stack, lengths[a:b], room, like) for a, b in pairwise(_cuts(lengths))]
+    def __init__(self, stack: Stack, lengths: Sequence[int], heads: int, room: int, like: Tensor) -> None:
+        self.slabs = [Slab(stack, lengths[a:b], heads, room, like) for a, b in pairwise(_cuts(lengths))]
 
     def fill(self, layer: int, k_THD: Tensor, v_THD: Tensor) -> None:
         sizes = [int(slab.lengths.sum()) for slab in self.slabs]
@@ -259,13 +258,14 @@ class KeyValues:
 
     def read_source(self, memory_TW: Tensor, source: Packed) -> None:
         """The encoder's output, as keys and values of every layer."""
-        self.source = Groups(self.stack, source.lengths, 0, memory_TW)
+        self.source = Groups(self.stack, source.lengths, self.stack.spec.block.attention.heads, 0, memory_TW)
         for layer, block in enumerate(self.stack.blocks):
             looker: Any = block.cross  # a module, or its lean form
             self.source.fill(layer, *looker.keys_and_values(memory_TW))
 
     def begin(self, batch: Packed, like: Tensor) -> None:
-        self.written = Groups(self.stack, batch.lengths, self.room, like)
+        heads = self.stack.spec.block.attention.key_value_heads
+        self.written = Groups(self.stack, batch.lengths, heads, self.room, like)
 
     def open_column(self) -> None:
         self.is_empty = False

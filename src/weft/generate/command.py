@@ -16,9 +16,7 @@ def write_answers(
     folder: Path, prompts: Sequence[str], file: Path | None, *, stream: bool, int8: bool, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Prints what is asked to be streamed; gives everything as facts."""
-    if file is not None and prompts:
-        raise InputError("Give prompts or --file, not both.")
-    listed = list(prompts) if file is None else read_prompts(file)
+    listed = _prompts(prompts, file)
     if stream and len(listed) != 1:
         raise InputError("--stream takes one prompt; without a prompt, every line that you type is answered so.")
     model = _load(folder)
@@ -37,7 +35,7 @@ def write_answers(
 
 
 def choose_answers(folder: Path, prompts: Sequence[str], file: Path | None, options: Sequence[str]) -> dict[str, Any]:
-    listed = list(prompts) if file is None else read_prompts(file)
+    listed = _prompts(prompts, file)
     model = _load(folder)
     chosen = [{"prompt": prompt, "options": _options(model, prompt, options)} for prompt in listed]
     return {"model": str(folder), "choices": chosen}
@@ -66,6 +64,12 @@ def converse(folder: Path, *, int8: bool, settings: dict[str, Any]) -> None:
             if not is_person:
                 raise
             print(flush=True)
+
+
+def _prompts(prompts: Sequence[str], file: Path | None) -> list[str]:
+    if file is not None and prompts:
+        raise InputError("Give prompts or --file, not both.")
+    return list(prompts) if file is None else read_prompts(file)
 
 
 def read_prompts(file: Path) -> list[str]:

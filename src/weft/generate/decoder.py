@@ -4,18 +4,28 @@ The same for every family that writes. A Transformer keeps keys and values (`cac
 encoder–decoder reads its sources once. Rows are sequences being written: they can leave, multiply and change places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from weft.errors import WeftError
 from weft.generate.cache import KeyValues
 from weft.model.network import Network
 from weft.model.packed import Packed, pack
 from weft.model.recurrent import RecurrentPast
 
 Ids = Sequence[int]
+
+
+@contextmanager
+def undisturbed(network: Network) -> Iterator[None]:
+    """Without gradients, and without the caller's autocast: kernels read what they are given as it is."""
+    device = next(network.parameters()).device.type
+    with torch.inference_mode(), torch.autocast(device, enabled=False):
+        yield
 
 
 class Decoder:
@@ -36,7 +46,11 @@ class Decoder:
         batch = pack(prompts).to(self.device)
         hidden = network.read_on(batch, self.past)
         self.positions = batch.positions[batch.last]  # of the newest token
-        self.logits = self.head(hidden, batch, batch.last)
+        self.logits = self.head(hidden, batch, batch.last).float()
+        if not bool(self.logits.isfinite().all()):
+            raise WeftError(
+                "The model's scores are not numbers (its weights have diverged), so nothing can be written."
+            )
 
     @property
     def rows(self) -> int:
@@ -55,7 +69,7 @@ class Decoder:
         )
         if isinstance(self.past, KeyValues):
             self.past.open_column()
-        self.logits = self.head(self.network.read_on(batch, self.past), batch)
+        self.logits = self.head(self.network.read_on(batch, self.past), batch).float()
         return self.logits
 
     def keep(self, rows: np.ndarray) -> None:

@@ -38,7 +38,7 @@ def load_kernels() -> Kernels | None:
     try:
         library = ctypes.CDLL(str(_compiled()))
         kernels = Kernels(library.multiply, library.attend)
-    except (OSError, subprocess.SubprocessError, AttributeError, RuntimeError):
+    except (OSError, subprocess.SubprocessError, AttributeError, RuntimeError, ValueError):
         return None
     pointer, number, flag = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
     kernels.multiply.argtypes = [pointer] * 4 + [number] * 3 + [flag] * 2
@@ -48,7 +48,8 @@ def load_kernels() -> Kernels | None:
     ]  # fmt: skip
     for kernel in kernels:
         kernel.restype = None
-    return kernels if _is_right(kernels) else None
+    with torch.device("cpu"):
+        return kernels if _is_right(kernels) else None
 
 
 def _compiled() -> Path:
@@ -95,10 +96,13 @@ def _is_right(kernels: Kernels) -> bool:
 def _multiplies(multiply: Kernel, chance: torch.Generator) -> bool:
     """1 to 14 rows, a width that does not fill its blocks."""
     depth, width, count = 5, COLUMNS + 3, 2
-    weight = torch.randn(count * COLUMNS, depth, generator=chance)
+    weight = torch.randn(count * COLUMNS, depth, generator=chance, dtype=torch.float32)
     blocks = weight.view(count, COLUMNS, depth).transpose(1, 2).contiguous()
     for rows in range(1, 15):
-        x, out = torch.randn(rows, depth, generator=chance), torch.ones(rows, width)
+        x, out = (
+            torch.randn(rows, depth, generator=chance, dtype=torch.float32),
+            torch.ones(rows, width, dtype=torch.float32),
+        )
         multiply(x.data_ptr(), blocks.data_ptr(), None, out.data_ptr(), rows, depth, width, 1, 2)
         if not torch.allclose(out, x @ weight[:width].T + 1, atol=1e-4):
             return False
@@ -108,9 +112,11 @@ def _multiplies(multiply: Kernel, chance: torch.Generator) -> bool:
 def _attends(attend: Kernel, chance: torch.Generator) -> bool:
     """Two heads that share keys, which begin at the third of nine columns; the last is new."""
     heads, width, columns, begin = 2, 5, 9, 2
-    q, new = (torch.randn(*shape, generator=chance) for shape in ((1, heads, width), (2, 1, 1, width)))
-    keys, values = torch.randn(2, 1, 1, columns, width, generator=chance)
-    begins, scores, out = torch.tensor([begin]), torch.empty(1, columns), torch.empty_like(q)
+    q, new = (
+        torch.randn(*shape, generator=chance, dtype=torch.float32) for shape in ((1, heads, width), (2, 1, 1, width))
+    )
+    keys, values = torch.randn(2, 1, 1, columns, width, generator=chance, dtype=torch.float32)
+    begins, scores, out = torch.tensor([begin]), torch.empty(1, columns, dtype=torch.float32), torch.empty_like(q)
     pointers = [(tensor.data_ptr(), tensor.stride(0)) for tensor in (q, new[0], new[1])]
     attend(
         *pointers[0], *pointers[1], *pointers[2], keys.data_ptr(), values.data_ptr(), begins.data_ptr(), None, 0,

@@ -6,8 +6,9 @@ come from memory. On CPU three layouts help:
     blocks    for our own `kernels`, where there is a C compiler
     columns   the matrix stored (in, out). From (out, in), where torch keeps it, MKL gets through 16 rows two to three
               times slower, and through a vocabulary of 16,000 at 4 rows three times.
-    int8      weights as whole numbers from −127 to 127 with a scale for each output, inputs rounded the same way as
-              they come (dynamic quantization): a quarter of the bytes.
+    int8      weights as whole numbers from −127 to 127 with a scale for each output, a quarter of the bytes; inputs
+              rounded as they come, with one scale for the whole batch (dynamic quantization). So here, and only
+              here, a row's numbers depend a little on its neighbours.
 """
 
 import warnings
@@ -43,28 +44,28 @@ class Columns:
 
 class Blocks:
     def __init__(self, linear: nn.Linear, kernel: Kernel) -> None:
-        self.linear, self.kernel, self.threads = linear, kernel, torch.get_num_threads()
-        self.width, self.depth = linear.weight.shape
-        padded = F.pad(linear.weight.detach(), (0, 0, 0, -self.width % COLUMNS))
+        self.kernel = kernel
+        self.weight, self.bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
+        self.width, self.depth = self.weight.shape
+        padded = F.pad(self.weight, (0, 0, 0, -self.width % COLUMNS))
         self.blocks = padded.view(-1, COLUMNS, self.depth).transpose(1, 2).contiguous()
-        self.matrix = self.blocks.data_ptr()
-        self.bias = None if linear.bias is None else linear.bias.data_ptr()
+        self.addresses = self.blocks.data_ptr(), None if self.bias is None else self.bias.data_ptr()
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.shape[0]
-        if rows > MOST_ROWS:
-            return F.linear(x, self.linear.weight, self.linear.bias)
+        if rows > MOST_ROWS or x.dtype is not torch.float32:
+            return F.linear(x, self.weight, self.bias)
         return self._multiply(x, x.new_empty(rows, self.width), 0)
 
     def add_to(self, sum_: Tensor, x: Tensor) -> Tensor:
-        if x.shape[0] > MOST_ROWS:
-            return sum_.add_(F.linear(x, self.linear.weight, self.linear.bias))
+        if x.shape[0] > MOST_ROWS or x.dtype is not torch.float32:
+            return sum_.add_(F.linear(x, self.weight, self.bias))
         return self._multiply(x, sum_, 1)
 
     def _multiply(self, x: Tensor, out: Tensor, add: int) -> Tensor:
-        x = x.contiguous()
-        pointers = x.data_ptr(), self.matrix, self.bias, out.data_ptr()
-        self.kernel(*pointers, x.shape[0], self.depth, self.width, add, self.threads)
+        x, (matrix, bias) = x.contiguous(), self.addresses
+        shape = x.shape[0], self.depth, self.width
+        self.kernel(x.data_ptr(), matrix, bias, out.data_ptr(), *shape, add, torch.get_num_threads())
         return out
 
 
@@ -76,12 +77,13 @@ class Int8:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch is moving these names, not what they do
             rounded = torch.quantize_per_channel(weight, scale, zero, 0, torch.qint8)
-            self.packed = torch.ops.quantized.linear_prepack(rounded, linear.bias)
+            bias = None if linear.bias is None else linear.bias.detach().float()
+            self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
         # Without VNNI the products of two whole bytes overflow 16 bits; seven bits of the input do not.
         self.narrow = not torch.cpu._is_vnni_supported()
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.ops.quantized.linear_dynamic(x, self.packed, self.narrow)
+        return torch.ops.quantized.linear_dynamic(x.float(), self.packed, self.narrow).to(x.dtype)
 
     def add_to(self, sum_: Tensor, x: Tensor) -> Tensor:
         return sum_.add_(self(x))

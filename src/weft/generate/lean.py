@@ -91,4 +91,8 @@ def _norm(norm: nn.Module | None) -> Callable[[Tensor], Tensor] | None:
 
 
 def make_lean(blocks: nn.ModuleList, *, int8: bool) -> list[LeanBlock]:
-    return [LeanBlock(block, int8=int8) for block in blocks if isinstance(block, Block)]
+    lean = []
+    for block in blocks:
+        assert isinstance(block, Block)
+        lean.append(LeanBlock(block, int8=int8))
+    return lean

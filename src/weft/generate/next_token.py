@@ -41,8 +41,8 @@ class Rules:
         if settings.frequency_penalty != 0.0:
             self.written = like.new_zeros(len(prompts), vocabulary)
 
-    def apply(self, scores_RV: Tensor, step: int, most: int) -> Tensor:
-        """`step` tokens are written, `most` is the most there can be. May change `scores_RV` in place."""
+    def apply(self, scores_RV: Tensor, step: int, mosts: Sequence[int]) -> Tensor:
+        """`step` tokens are written, `mosts` are the most of each row. May change `scores_RV` in place."""
         penalty = self.settings.repetition_penalty
         if self.seen is not None:
             lowered = torch.where(scores_RV < 0, scores_RV * penalty, scores_RV / penalty)
@@ -53,9 +53,9 @@ class Rules:
             scores_RV = scores_RV.index_fill_(1, self.banned, -torch.inf)
         if step < self.settings.min_new_tokens and len(self.end_ids):
             scores_RV = scores_RV.index_fill_(1, self.end_ids, -torch.inf)
-        if self.ends.forced is not None and step == most - 1:
-            scores_RV = torch.full_like(scores_RV, -torch.inf)
-            scores_RV[:, self.ends.forced] = 0.0
+        if self.ends.forced is not None and (last := [row for row, most in enumerate(mosts) if step == most - 1]):
+            scores_RV[last] = -torch.inf
+            scores_RV[last, self.ends.forced] = 0.0
         return scores_RV
 
     def note(self, tokens_R: Tensor) -> None:

@@ -1,12 +1,11 @@
 """A network made ready to write: the same weights, laid out for few rows at a time (`layouts`), its decoder's layers
-lean (`lean`). On a GPU it stays as it is.
+lean (`lean`). On a GPU they stay as they are.
 """
 
 import copy
 from typing import Any
 
 import torch
-from torch import nn
 
 from weft.errors import InputError
 from weft.generate.layouts import LaidOut
@@ -15,23 +14,27 @@ from weft.model.network import Network
 
 
 def prepare(network: Network, *, int8: bool = False) -> Network:
-    """Shares every parameter with `network`; the matrices of its linear layers are there a second time."""
+    """The matrices of the decoder's layers and of the language head are there a second time; all else is shared."""
     on_cpu = next(network.parameters()).device.type == "cpu"
     if int8 and not (on_cpu and torch.backends.quantized.engine not in (None, "none")):
         raise InputError("int8 weights need a CPU, and a torch that was built with quantized kernels.")
+    ready: Any = for_reading(network)
     if not on_cpu:
-        return network
-    ready = copy.deepcopy(network, {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())})
+        return ready
     if ready.decoder is not None:
         lean = make_lean(ready.decoder.blocks, int8=int8)
-        decoder: Any = ready.decoder
-        del decoder.blocks
-        decoder.blocks = lean  # which are no modules
-    for module in list(ready.modules()):
-        for name, child in module.named_children():
-            if type(child) is nn.Linear:
-                setattr(module, name, LaidOut(child, int8=int8))
-    return ready.eval()
+        del ready.decoder.blocks
+        ready.decoder.blocks = lean  # which are no modules
+    for kind in ready.heads:
+        if kind in ("causal", "seq2seq"):
+            ready.heads[kind].out = LaidOut(ready.heads[kind].out, int8=int8)
+    return ready
+
+
+def for_reading(network: Network) -> Network:
+    """The same weights, without dropout, whatever becomes of the original's mode."""
+    shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    return copy.deepcopy(network, shared).eval()
 
 
 def state_of(network: Network) -> tuple[tuple[int, int], ...]:

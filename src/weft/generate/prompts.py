@@ -35,56 +35,64 @@ class Reader:
         self.limit = longest(architecture.embedding.positions)  # tokens that the model can read, if there is a limit
         self.has_source = architecture.is_encoder_decoder
 
-    def ask(self, prompt: Prompt, place: int, settings: Settings) -> Asked:
-        is_text = isinstance(prompt, str)
-        ids = self.encode(prompt, place) if isinstance(prompt, str) else whole_numbers(prompt, place)
-        self.check_ids(ids, f"Prompt {place}")
+    @property
+    def has_tokenizer(self) -> bool:
+        return self._tokenizer is not None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise InputError("This model has no tokenizer, so it takes and writes token ids only.")
+        return self._tokenizer
+
+    def ask(self, prompt: Prompt, what: str, settings: Settings) -> Asked:
+        """`what` it is called in a complaint: "Prompt 3"."""
+        is_text, ids = isinstance(prompt, str), self.ids_of(prompt, what)
         if self.has_source:
-            return self._ask_source(ids, place, settings, is_text)
-        if not ids:
-            if self.ends.start is None:
-                raise InputError(f"Prompt {place} is empty, and this model has no start token to begin with.")
-            ids = [self.ends.start]
-        asked = Asked(ids, None, is_text)
+            if not ids:
+                raise InputError(f"{what} is empty; an encoder–decoder needs something to write from.")
+            if self.limit is not None and len(ids) > self.limit:
+                raise InputError(f"{what} has {len(ids)} tokens; this model reads at most {self.limit}.")
+            assert self.ends.start is not None  # a decoder always has one
+            asked = Asked([self.ends.start], ids, is_text)
+        else:
+            if not ids and self.ends.start is None:
+                raise InputError(f"{what} is empty, and this model has no start token to begin with.")
+            asked = Asked(ids or [self.ends.start or 0], None, is_text)
         if self.limit is not None and not settings.slide:
-            self._check_fits(ids, place, settings)
+            self._check_fits(asked.prompt, what, settings)
         return asked
 
-    def _ask_source(self, ids: list[int], place: int, settings: Settings, is_text: bool) -> Asked:
-        if not ids:
-            raise InputError(f"Prompt {place} is empty; an encoder–decoder needs something to write from.")
-        if self.limit is not None and len(ids) > self.limit:
-            raise InputError(f"Prompt {place} has {len(ids)} tokens; this model reads at most {self.limit}.")
-        assert self.ends.start is not None  # a decoder always has one
-        most = settings.max_new_tokens
-        if self.limit is not None and most is not None and most > self.limit:
-            raise InputError(f"{most} tokens are to be written; this model writes at most {self.limit}.")
-        return Asked([self.ends.start], ids, is_text)
-
-    def _check_fits(self, ids: list[int], place: int, settings: Settings) -> None:
+    def _check_fits(self, ids: list[int], what: str, settings: Settings) -> None:
         assert self.limit is not None
         if len(ids) > self.limit:
             raise InputError(
-                f"Prompt {place} has {len(ids)} tokens; this model reads at most {self.limit}. Shorten it, or let the "
-                "context slide (slide)."
+                f"{what} has {len(ids)} tokens; this model reads at most {self.limit}. Shorten it, or let the context "
+                "slide (slide)."
             )
         room = self.limit - len(ids) + 1  # the last token is written without being read
-        if settings.max_new_tokens is not None and settings.max_new_tokens > room:
+        wanted = max(settings.max_new_tokens or 0, settings.min_new_tokens)
+        if wanted > room:
             raise InputError(
-                f"Prompt {place} has {len(ids)} tokens and {settings.max_new_tokens} are to be written; this model "
-                f"reads at most {self.limit} in all. Ask for at most {room}, or let the context slide (slide)."
+                f"{what} has {len(ids)} tokens and {wanted} are to be written; this model reads {self.limit} in "
+                f"all. Ask for at most {room}, or let the context slide (slide)."
             )
 
     def most(self, asked: Asked, settings: Settings) -> int:
         """How many tokens this row may write: as asked for, or what fits."""
         if settings.max_new_tokens is not None:
             return settings.max_new_tokens
-        if self.limit is None or settings.slide:
-            return max(NEW_TOKENS, settings.min_new_tokens)
-        return min(max(NEW_TOKENS, settings.min_new_tokens), self.limit - len(asked.prompt) + 1)
+        most = max(NEW_TOKENS, settings.min_new_tokens)
+        return most if self.limit is None or settings.slide else min(most, self.limit - len(asked.prompt) + 1)
 
-    def encode(self, text: str, place: int) -> list[int]:
+    def ids_of(self, prompt: Any, what: str) -> list[int]:
+        ids = self._encode(prompt, what) if isinstance(prompt, str) else whole_numbers(prompt, what)
+        self.check_ids(ids, what)
+        return ids
+
+    def _encode(self, text: str, what: str) -> list[int]:
         tokenizer = self.tokenizer
+        _check_text(text, what)
         encoding = tokenizer.engine.encode(text)
         unknown = tokenizer.id_of("unk")
         strange = [
@@ -93,25 +101,38 @@ class Reader:
             if token == unknown and text[begin:end] != tokenizer.special.get("unk")
         ]
         if strange and not self.has_source:
-            shown = ", ".join(repr(piece) for piece in dict.fromkeys(strange[:10]))
-            raise InputError(f"Prompt {place} has what this model has never seen: {shown}. Leave it out.")
+            shown = ", ".join(repr(piece) for piece in list(dict.fromkeys(strange))[:10])
+            raise InputError(f"{what} has what this model has never seen: {shown}. Leave it out.")
         if strange:
-            say(f"Prompt {place}: {len(strange)} unknown to this model, {strange[0]!r} for one.")
+            say(f"{what}: {len(strange)} unknown to this model, {strange[0]!r} for one.")
         ids = encoding.ids
         # Some tokenizers close a text with its end; one that is to be gone on with has none yet.
         while not self.has_source and ids and ids[-1] in self.ends.ends and encoding.special_tokens_mask[len(ids) - 1]:
             ids = ids[:-1]
         return ids
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        if self._tokenizer is None:
-            raise InputError("This model has no tokenizer, so it takes and writes token ids only.")
-        return self._tokenizer
+    def token_of(self, item: int | str) -> int:
+        """A token that is to be banned."""
+        if isinstance(item, int):
+            return item
+        _check_text(item, "banned")
+        ids = self.tokenizer.engine.encode(item, add_special_tokens=False).ids
+        if len(ids) != 1 or (ids[0] == self.tokenizer.id_of("unk") and item != self.tokenizer.special.get("unk")):
+            raise InputError(f"banned: {item!r} is not a single token of this model, which is all that can be banned.")
+        return ids[0]
 
     def check_ids(self, ids: Sequence[int], what: str) -> None:
         if wrong := [token for token in ids if not 0 <= token < self.vocabulary]:
             raise InputError(f"{what}: the token id {wrong[0]} is not one of this model's, 0 to {self.vocabulary - 1}.")
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{what} is not valid text: {text[error.start]!r} at {error.start} is half a character."
+        ) from None
 
 
 def as_list(prompts: Any) -> tuple[bool, list[Any]]:
@@ -128,10 +149,13 @@ def as_list(prompts: Any) -> tuple[bool, list[Any]]:
     return False, listed
 
 
-def whole_numbers(prompt: Any, place: int) -> list[int]:
-    ids = np.asarray(prompt if isinstance(prompt, Sequence | np.ndarray | torch.Tensor) else None)
-    if ids.size == 0 and ids.ndim == 1:
+def whole_numbers(prompt: Any, what: str) -> list[int]:
+    try:
+        ids = np.asarray(prompt.tolist() if isinstance(prompt, torch.Tensor) else prompt)
+    except (ValueError, TypeError):
+        ids = np.zeros((0, 0))
+    if ids.shape == (0,):
         return []
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
-        raise InputError(f"Prompt {place} is neither a text nor a list of token ids (whole numbers).")
+        raise InputError(f"{what} is neither a text nor a list of token ids (whole numbers).")
     return [int(token) for token in ids]

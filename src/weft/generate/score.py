@@ -124,7 +124,7 @@ def log_probs_after(network: Network, prompt: Ids, source: Ids | None, answers: 
     going_on = list(range(len(answers)))
     for step in range(longest):
         tokens = torch.tensor([answers[place][step] for place in going_on], device=decoder.device)
-        numbers = decoder.logits.float().log_softmax(-1).gather(1, tokens[:, None])[:, 0].tolist()
+        numbers = decoder.logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0].tolist()
         for place, number in zip(going_on, numbers, strict=True):
             totals[place] += number
         rows = np.array([row for row, place in enumerate(going_on) if len(answers[place]) > step + 1], dtype=np.int64)

@@ -5,12 +5,13 @@ filters; `beam`, the likeliest whole text among those followed side by side. Lef
 that go with only one of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from weft.errors import InputError
+from weft.progress import say
 from weft.recipe import Section, check_section
 
 NEW_TOKENS = 64
@@ -27,7 +28,7 @@ RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 class Settings(Section):
     strategy: Strategy | None = Field(None, description="greedy, sample or beam")
     max_new_tokens: int | None = Field(None, ge=1, description=f"at most so many ({NEW_TOKENS}, or what fits)")
-    min_new_tokens: int = Field(0, ge=0, description="no end before so many")
+    min_new_tokens: int = Field(0, ge=0, description="no end token before so many")
     n: int = Field(1, ge=1, le=MOST_ANSWERS, description="answers to each prompt: samples, or the best of the beams")
     stop: list[str] = Field([], description="the text ends before the first of these")
     stop_tokens: list[int] = Field([], description="token ids that end the text, besides the model's own")
@@ -75,13 +76,25 @@ def settings_of(given: Mapping[str, Any], recommended: Mapping[str, Any] | None 
         wrong = [name for name in names if name in values]
         if wrong and values["strategy"] in ("greedy", "sample", "beam") and values["strategy"] != strategy:
             raise InputError(f"{wrong[0]} goes with strategy {strategy}, not {values['strategy']}.")
-    if values["strategy"] == "sample":
-        for name in RECOMMENDED:
-            if (value := (recommended or {}).get(name)) not in (None, 0):  # transformers writes 0 for none
-                values.setdefault(name, value)
-    if (penalty := (recommended or {}).get("repetition_penalty")) is not None:
-        values.setdefault("repetition_penalty", penalty)
+    names = (*RECOMMENDED, "repetition_penalty") if values["strategy"] == "sample" else ("repetition_penalty",)
+    values = {**_usable(recommended or {}, names), **values}
     return _consistent(check_section(Settings, values, "generate"))
+
+
+def _usable(recommended: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Of what a folder recommends, what can be followed; nobody here has asked for the rest."""
+    found = {}
+    for name in names:
+        value = recommended.get(name)
+        if value is None or value == 0:  # transformers writes 0 for none
+            continue
+        try:
+            Settings.model_validate({name: value})
+        except ValidationError:
+            say(f"generation_config.json: {name} cannot be {value!r}; it is left out.")
+        else:
+            found[name] = value
+    return found
 
 
 def _strategy(values: Mapping[str, Any]) -> Strategy:

@@ -7,25 +7,29 @@ prompt's own end. A stop string ends the text before it; what could still turn i
 
 from collections.abc import Sequence
 
-from tokenizers.decoders import DecodeStream
-
 from weft.tokenizer.tokenizer import Tokenizer
 
-TAIL = 16  # tokens of the prompt that the first new ones are read together with
+TAIL = 16  # tokens that new ones are read together with
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes that are no character yet are decoded to
 
 
 class Text:
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = ()) -> None:
         self.tokenizer, self.stops = tokenizer, stops
-        self.tail, self.tokens = list(prompt[-TAIL:]), list[int]()
-        self.stream = DecodeStream(ids=self.tail, skip_special_tokens=True)
+        self.prompt, self.tokens = list(prompt[-TAIL:]), list[int]()
+        self.known, self.fresh = list(self.prompt), list[int]()  # whose text was taken, and whose was not yet
         self.whole = ""  # what is complete
         self.shown = 0  # characters of it that were handed on
         self.is_stopped = False
 
     def add(self, token: int) -> None:
         self.tokens.append(token)
-        self._take(self.stream.step(self.tokenizer.engine, token) or "")
+        self.fresh.append(token)
+        piece = new_text(self.tokenizer, self.known, self.fresh)
+        if piece.endswith(UNFINISHED) and len(self.fresh) < TAIL:
+            return  # perhaps the next token completes the character
+        self.known, self.fresh = [*self.known, *self.fresh][-TAIL:], []
+        self._take(piece)
 
     def _take(self, piece: str) -> None:
         before = len(self.whole)
@@ -52,8 +56,9 @@ class Text:
     def rest(self) -> str:
         """What is left once nothing more is written."""
         if not self.is_stopped:
-            whole = new_text(self.tokenizer, self.tail, self.tokens)
-            self._take(whole[len(self.whole) :] if whole.startswith(self.whole) else "")
+            whole = new_text(self.tokenizer, self.prompt, self.tokens)
+            left = new_text(self.tokenizer, self.known, self.fresh)
+            self._take(whole[len(self.whole) :] if whole.startswith(self.whole) else left)
         piece = self.whole[self.shown :]
         self.shown = len(self.whole)
         return piece
@@ -63,6 +68,8 @@ def new_text(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int])
     """What `tokens` add to the prompt's text."""
     tail = list(prompt[-TAIL:])
     before, after = tokenizer.decode(tail), tokenizer.decode([*tail, *tokens])
+    if not after.startswith(before):
+        before = before.rstrip(UNFINISHED)  # the prompt ends within a character, which is whole by now
     return after[len(before) :] if after.startswith(before) else tokenizer.decode(tokens)
 
 

@@ -41,10 +41,14 @@ class Row:
         elif len(self.tokens) == self.most:
             self.finish = "length"
 
+    def is_full(self, limit: int | None) -> bool:
+        """Whether the decoder cannot read the newest token on top of what it knows."""
+        return limit is not None and len(self.prompt) + len(self.tokens) - self.begin > limit
+
     def context(self, limit: int | None) -> list[int]:
         """What the decoder is to know; if that is more than it can read, the older half is forgotten."""
         known = [*self.prompt, *self.tokens]
-        if limit is not None and len(known) - self.begin > limit:
+        if limit is not None and self.is_full(limit):
             self.begin = len(known) - (limit - limit // 2)
         return known[self.begin :]
 
@@ -62,21 +66,21 @@ class Task:
 
 
 def write(
-    task: Task, rows: Sequence[Row], sources: Sequence[Ids] | None, chances: Chances | None
-) -> Iterator[Sequence[Row]]:
-    """One token for each row that is not done, and these rows, until all are. Neighbouring rows, `settings.n` of them,
-    have one prompt. With `chances` the token is drawn, without it is the likeliest.
+    task: Task, rows: Sequence[Row], sources: Sequence[Ids] | None, chances: Chances | None, copies: int = 1
+) -> Iterator[None]:
+    """A step at a time, one token for each row that is not done, until all are. Neighbouring rows, `copies` of them,
+    have one prompt, and one source. With `chances` the token is drawn, without it is the likeliest.
     """
-    settings, copies = task.settings, task.settings.n
-    decoder = _read(task, rows[::copies], sources)
+    settings = task.settings
+    decoder = _read(task, rows, sources, copies)
     if copies > 1:
         decoder.keep(np.repeat(np.arange(decoder.rows), copies))
         sources = None if sources is None else [source for source in sources for _ in range(copies)]
     rules = Rules(settings, task.ends, [row.prompt for row in rows], decoder.logits)
     for step in range(task.most):
         if task.wants_log_probs:
-            log_probs = decoder.logits.float().log_softmax(-1)
-        scores = rules.apply(decoder.logits, step, task.most)
+            log_probs = decoder.logits.log_softmax(-1)
+        scores = rules.apply(decoder.logits, step, [row.most for row in rows])
         tokens = likeliest(scores) if chances is None else draw(*left_over(scores, settings), chances.at(step))
         rules.note(tokens)
         for row, token in zip(rows, tokens.tolist(), strict=True):
@@ -84,7 +88,7 @@ def write(
         if task.wants_log_probs:
             for row, number in zip(rows, log_probs.gather(1, tokens[:, None])[:, 0].tolist(), strict=True):
                 row.log_probs.append(number)
-        yield rows
+        yield
 
         staying = np.array([place for place, row in enumerate(rows) if row.finish is None], dtype=np.int64)
         if staying.size == 0:
@@ -96,15 +100,13 @@ def write(
             decoder.keep(staying)
             rules.keep(staying)
             chances = None if chances is None else chances.of(staying)
-        full = task.limit is not None and any(
-            len(row.prompt) + len(row.tokens) - row.begin > task.limit for row in rows
-        )
-        if full:
+        if any(row.is_full(task.limit) for row in rows):
             decoder = _read(task, rows, sources)
         else:
             decoder.step(tokens)
 
 
-def _read(task: Task, rows: Sequence[Row], sources: Sequence[Ids] | None) -> Decoder:
+def _read(task: Task, rows: Sequence[Row], sources: Sequence[Ids] | None, copies: int = 1) -> Decoder:
     room = max(row.most - len(row.tokens) for row in rows)
-    return Decoder(task.network, [row.context(task.limit) for row in rows], sources, room)
+    contexts = [row.context(task.limit) for row in rows]
+    return Decoder(task.network, contexts[::copies], sources, room)

@@ -4,6 +4,7 @@ that a T5 puts back. For a look during training; nothing here is in a hurry.
 
 import torch
 
+from weft.generate.decoder import undisturbed
 from weft.generate.ends import Ends
 from weft.generate.next_token import Chances
 from weft.generate.settings import settings_of
@@ -37,8 +38,9 @@ def _written_on(network: Network, tokenizer: Tokenizer, prompt: list[int], seed:
     ends = Ends(banned=tuple(tokenizer.special_ids))  # the look is at the text
     limit = longest(network.architecture.embedding.positions)
     row = Row(prompt, tokens)
-    for _ in write(Task(network, settings, ends, tokens, limit), [row], None, Chances.seeded(seed, [prompt])):
-        pass
+    with undisturbed(network):
+        for _ in write(Task(network, settings, ends, tokens, limit), [row], None, Chances.seeded(seed, [prompt])):
+            pass
     return tokenizer.decode(prompt + row.tokens).strip("\n")
 
 

@@ -1,0 +1,110 @@
+"""What people call: `score` and `choose`."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import torch
+
+from weft.errors import InputError
+from weft.generate.decoder import undisturbed
+from weft.generate.prompts import Reader, as_list
+from weft.generate.score import Candidate, Score, log_probs_after, log_probs_of, shared_prefix, summary
+from weft.generate.settings import Settings
+from weft.model.network import Network
+
+Normalize = Literal["none", "tokens", "bytes"]
+OPTIONS = 256  # that are compared at a time
+
+
+class Judge:
+    def __init__(self, network: Network, reader: Reader) -> None:
+        self.network, self.reader = network, reader
+
+    def score(self, texts: Any, sources: Any = None) -> Any:
+        """How likely each text is; of an encoder–decoder, each as an answer to its source."""
+        alone, listed = as_list(texts)
+        ids = [self.reader.ids_of(text, f"Text {place}") for place, text in enumerate(listed)]
+        given = [self._started(row) for row in ids]
+        with undisturbed(self.network):
+            found = log_probs_of(self.network, given, self._sources(sources, alone, len(listed)), self.reader.limit)
+        scores = [self._summary(numbers, text, row) for numbers, text, row in zip(found, listed, ids, strict=True)]
+        return scores[0] if alone else scores
+
+    def _summary(self, log_probs: list[float], text: Any, ids: list[int]) -> Score:
+        if not isinstance(text, str):
+            text = self.reader.tokenizer.decode(ids) if self.reader.has_tokenizer else ""
+        return summary(log_probs, text)
+
+    def _started(self, ids: list[int]) -> list[int]:
+        start = self.reader.ends.start
+        return ids if start is None or ids[:1] == [start] else [start, *ids]
+
+    def _sources(self, sources: Any, alone: bool, count: int) -> list[list[int]] | None:
+        if not self.reader.has_source:
+            if sources is not None:
+                raise InputError("Sources go with an encoder–decoder; this model scores texts by themselves.")
+            return None
+        if sources is None:
+            raise InputError("An encoder–decoder scores a text as the answer to a source: score(texts, sources).")
+        is_one, listed = as_list(sources)
+        if is_one != alone:
+            raise InputError("Give one text and one source, or a list of each.")
+        if len(listed) != count:
+            raise InputError(f"There are {count} texts but {len(listed)} sources.")
+        return [self._source(source, f"Source {place}") for place, source in enumerate(listed)]
+
+    def _source(self, source: Any, what: str) -> list[int]:
+        asked = self.reader.ask(source, what, Settings())
+        assert asked.source is not None
+        return asked.source
+
+    def choose(self, prompt: str, options: Sequence[str], *, normalize: Normalize, details: bool) -> Any:
+        """The likeliest of the options after the prompt; with `details` all of them, likeliest first."""
+        if not isinstance(prompt, str) or isinstance(options, str) or not all(isinstance(one, str) for one in options):
+            raise InputError("choose takes a text and a list of texts to choose from.")
+        if not options or len(set(options)) < len(options) or not all(options):
+            raise InputError("choose needs at least one option, all of them different and none empty.")
+        if normalize not in get_args(Normalize):
+            raise InputError(f"normalize cannot be {normalize!r}; it is one of {', '.join(get_args(Normalize))}.")
+        before, source, answers = self._answers(prompt, options)
+        if self.reader.limit is not None and len(before) + max(map(len, answers)) - 1 > self.reader.limit:
+            raise InputError(
+                f"The prompt and an option are longer than the {self.reader.limit} tokens that this model reads."
+            )
+        totals: list[float] = []
+        with undisturbed(self.network):
+            for start in range(0, len(answers), OPTIONS):
+                totals += log_probs_after(self.network, before, source, answers[start : start + OPTIONS])
+        sizes = [_size(option, answer, normalize) for option, answer in zip(options, answers, strict=True)]
+        merits = torch.tensor([total / size for total, size in zip(totals, sizes, strict=True)], dtype=torch.double)
+        found = zip(options, merits.softmax(0).tolist(), totals, map(len, answers), strict=True)
+        candidates = sorted((Candidate(*facts) for facts in found), key=lambda one: -one.probability)
+        return candidates if details else candidates[0].option
+
+    def _answers(self, prompt: str, options: Sequence[str]) -> tuple[list[int], list[int] | None, list[list[int]]]:
+        """What is read first, by the decoder and by the encoder, and the tokens of each option."""
+        if self.reader.has_source:
+            asked = self.reader.ask(prompt, "The prompt", Settings())
+            answers = [self.reader.ids_of(option, f"Option {place}") for place, option in enumerate(options)]
+            if empty := [option for option, answer in zip(options, answers, strict=True) if not answer]:
+                raise InputError(f"The option {empty[0]!r} has no tokens, so it cannot be chosen.")
+            return asked.prompt, asked.source, answers
+        # Together with the prompt, as they would be read: a token may reach over the seam.
+        whole = [
+            self._started(self.reader.ids_of(prompt + one, f"With option {n}, the prompt"))
+            for n, one in enumerate(options)
+        ]
+        begin = min(shared_prefix(whole), len(self._started(self.reader.ids_of(prompt, "The prompt"))))
+        if begin == 0:
+            raise InputError("The prompt is too short to be read by itself, and this model has no start token.")
+        return whole[0][:begin], None, [row[begin:] for row in whole]
+
+
+def _size(option: str, answer: Sequence[int], normalize: Normalize) -> int:
+    match normalize:
+        case "none":
+            return 1
+        case "tokens":
+            return len(answer)
+        case "bytes":
+            return len(option.encode())
