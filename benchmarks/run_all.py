@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).parent
-SCRIPTS = [*sorted(script.stem for script in HERE.glob("*_vs_*.py")), "time_to_quality"]
+SCRIPTS = [*sorted(script.stem for script in HERE.glob("*_vs_*.py")), "generate", "time_to_quality"]
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define LITTLE 32768 /* multiplications that are sooner done than shared out */
+
 /* multiply: the time is that of reading the matrix once, so it lies in memory as it is read: blocks of COLUMNS columns,
    each block its rows end to end. A tile of ROWS rows of x stays in registers while a block streams by; further tiles
    find the block in the cache. Threads share the blocks out among themselves. */
@@ -76,7 +78,7 @@ void multiply(const float *x, const float *blocks, const float *bias, float *out
               int add, int threads)
 {
     long count = (width + COLUMNS - 1) / COLUMNS;
-#pragma omp parallel for schedule(static) num_threads(threads)
+#pragma omp parallel for schedule(static) num_threads(threads) if (rows * depth * width > LITTLE)
     for (long block = 0; block < count; block++) {
         float sums[ROWS * LANES] __attribute__((aligned(64)));
         for (long row = 0; row < rows; row += ROWS) {
@@ -143,7 +145,7 @@ void attend(const float *q, long q_stride, const float *k, long k_stride, const 
             float scale, int threads)
 {
     long group = heads / shared;
-#pragma omp parallel for schedule(static) num_threads(threads)
+#pragma omp parallel for schedule(static) num_threads(threads) if (rows * queries * heads * width * (end - low) > LITTLE)
     for (long task = 0; task < rows * shared; task++) {
         long row = task / shared, head = task % shared, start = begins[row] > low ? begins[row] : low;
         float *its_keys = keys + task * capacity * width, *its_values = values + task * capacity * width;
