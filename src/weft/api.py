@@ -268,6 +268,8 @@ class Model:
 
     def _writer(self, int8: bool = False) -> Writer:
         self._check_writes()
+        if not isinstance(int8, bool):
+            raise InputError(f"int8 is true or false, not {int8!r}.")
         state = state_of(self.network)
         if self._written_with != state:  # the weights have changed since
             self._writers.clear()

@@ -169,7 +169,7 @@ def generate(
         str | None, typer.Option(help="greedy, sample or beam; told from the rest if left out.")
     ] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="At most so many (64, or what fits).")] = None,
-    min_new_tokens: Annotated[int | None, typer.Option(help="No end before so many.")] = None,
+    min_new_tokens: Annotated[int | None, typer.Option(help="No end token before so many.")] = None,
     n: Annotated[int | None, typer.Option("-n", "--n", help="Answers to each prompt (1).")] = None,
     temperature: Annotated[float | None, typer.Option(help="Below 1 bolder, above 1 wilder.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Only the k likeliest tokens.")] = None,
@@ -218,7 +218,7 @@ def generate(
     else:
         results = write_answers(model, prompts or [], file, stream=stream, int8=int8, settings=settings)
     if as_json:
-        print(json.dumps(results, ensure_ascii=False))
+        print(_as_json(results))
     elif results:
         print(as_lines(results, one_line_each=file is not None))
 
@@ -253,7 +253,7 @@ def _next(command: str, hint: str, *, quiet: bool) -> None:
 
 def _print(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(facts, ensure_ascii=False))
+        print(_as_json(facts))
         return
     from rich.console import Console
     from rich.table import Table
@@ -263,6 +263,11 @@ def _print(facts: dict[str, Any], as_json: bool) -> None:
         if value not in (None, [], {}):
             table.add_row(f"[bold]{key}[/]", _readable(key, value))
     Console().print(table)
+
+
+def _as_json(facts: dict[str, Any]) -> str:
+    """In letters that standard output has."""
+    return json.dumps(facts, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"))
 
 
 def _readable(key: str, value: Any) -> str:

@@ -64,7 +64,7 @@ class _Search:
                 going_on.append((score, beam, token, log_prob))
                 continue
             ended.append((score + LOST, beam, token, log_prob))
-            if rank < self.beams and not self.is_over:
+            if rank < self.beams and not self.is_over and score > LOST / 2:
                 self._finish(score / length**self.penalty, beam, token, log_prob, finish)
         chosen = [*going_on, *ended][: self.beams]
         parents = np.array([beam for _, beam, _, _ in chosen])

@@ -9,7 +9,7 @@ from typing import Any
 from weft.errors import InputError
 from weft.progress import say
 
-MOST_BYTES = 1_000_000_000  # of a file of prompts
+MOST_BYTES, MOST_LINE = 1_000_000_000, 10_000_000  # of a file of prompts; characters of a line that comes in
 
 
 def write_answers(
@@ -45,6 +45,9 @@ def converse(folder: Path, *, int8: bool, settings: dict[str, Any]) -> None:
     """Every line that comes in is a prompt; the reply is written as it comes. Ctrl-C ends a reply, at the prompt the
     conversation.
     """
+    if sys.stdin is None:
+        raise InputError("There is no prompt, and standard input is closed.")
+    _check_streams(settings)
     model = _load(folder)
     is_person = sys.stdin.isatty()
     if is_person:
@@ -74,12 +77,14 @@ def _prompts(prompts: Sequence[str], file: Path | None) -> list[str]:
 
 def read_prompts(file: Path) -> list[str]:
     """A prompt in every line."""
-    if not file.is_file():
+    if not file.exists() or file.is_dir():
         raise InputError(f"{file} is not a file.")
-    if file.stat().st_size > MOST_BYTES:
+    with file.open("rb") as stream:  # it may be a pipe, which has no size
+        data = stream.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
         raise InputError(f"{file} is larger than {MOST_BYTES:,} bytes; cut it into pieces.")
     try:
-        lines = file.read_text("utf-8").removesuffix("\n").split("\n")
+        lines = data.decode("utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 (byte {error.start}).") from None
     if lines == [""]:
@@ -101,7 +106,10 @@ def _ask(is_person: bool) -> str | None:
     try:
         if is_person:
             return input("> ")
-        return line.rstrip("\r\n") if (line := sys.stdin.readline()) else None
+        line = sys.stdin.readline(MOST_LINE)
+        if len(line) == MOST_LINE:
+            raise InputError(f"A line has more than {MOST_LINE:,} characters, which no prompt has.")
+        return line.rstrip("\r\n") if line else None
     except EOFError:
         return None
     except UnicodeDecodeError:
@@ -115,6 +123,14 @@ def _load(folder: Path) -> Any:
     if model.writes_text:
         return model
     raise InputError(f"{folder} has no tokenizer, so it takes token ids only; from Python, model.generate does.")
+
+
+def _check_streams(settings: dict[str, Any]) -> None:
+    """Before anybody has typed anything."""
+    from weft.generate.settings import settings_of
+
+    if settings_of(settings).strategy == "beam":
+        raise InputError("Beam search knows its text only at the end, so it does not go with a conversation.")
 
 
 def _seeded(settings: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weft.progress import say
 from weft.tokenizer.tokenizer import Tokenizer
 
 
@@ -28,11 +29,11 @@ def read_ends(
     """
 
     def ids(name: str) -> tuple[int, ...]:
-        value = generation.get(name, config.get(name))
+        value = _numbers(generation, name, "generation_config.json") or _numbers(config, name, "config.json")
         if value is None and tokenizer is not None and name in ("bos_token_id", "eos_token_id"):
-            value = tokenizer.id_of("bos" if name == "bos_token_id" else "eos")
-        listed = value if isinstance(value, list) else [value]
-        return tuple(one for one in listed if isinstance(one, int) and 0 <= one < vocabulary)
+            known = tokenizer.id_of("bos" if name == "bos_token_id" else "eos")
+            value = None if known is None else [known]
+        return tuple(one for one in value or () if 0 <= one < vocabulary)
 
     def first(*names: str) -> int | None:
         return next((one for name in names for one in ids(name)), None)
@@ -47,6 +48,17 @@ def read_ends(
         forced=first("forced_eos_token_id") if "forced_eos_token_id" in rules else None,
         banned=tuple(token for token in single if 0 <= token < vocabulary),
     )
+
+
+def _numbers(settings: Mapping[str, Any], name: str, file: str) -> list[int] | None:
+    value = settings.get(name)
+    if value is None:
+        return None
+    listed = value if isinstance(value, list) else [value]
+    if all(type(one) is int for one in listed):
+        return listed
+    say(f"{file}: {name} cannot be {value!r}; it is left out.")
+    return None
 
 
 def _decoder_start(said: int | None) -> int:

@@ -1,8 +1,9 @@
 """What people call: `score` and `choose`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 
 from weft.errors import InputError
@@ -60,11 +61,14 @@ class Judge:
 
     def choose(self, prompt: str, options: Sequence[str], *, normalize: Normalize, details: bool) -> Any:
         """The likeliest of the options after the prompt; with `details` all of them, likeliest first."""
-        if not isinstance(prompt, str) or isinstance(options, str) or not all(isinstance(one, str) for one in options):
+        if not isinstance(prompt, str) or isinstance(options, str) or not isinstance(options, Iterable):
+            raise InputError("choose takes a text and a list of texts to choose from.")
+        options = [str(one) if isinstance(one, np.str_) else one for one in options]
+        if not all(isinstance(one, str) for one in options):
             raise InputError("choose takes a text and a list of texts to choose from.")
         if not options or len(set(options)) < len(options) or not all(options):
             raise InputError("choose needs at least one option, all of them different and none empty.")
-        if normalize not in get_args(Normalize):
+        if not isinstance(normalize, str) or normalize not in get_args(Normalize):
             raise InputError(f"normalize cannot be {normalize!r}; it is one of {', '.join(get_args(Normalize))}.")
         before, source, answers = self._answers(prompt, options)
         if self.reader.limit is not None and len(before) + max(map(len, answers)) - 1 > self.reader.limit:

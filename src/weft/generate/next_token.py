@@ -76,7 +76,9 @@ def left_over(scores_RV: Tensor, settings: Settings) -> tuple[Tensor, Tensor | N
     """Probabilities (R, K) of what the filters leave, each row's likeliest first, and which tokens they are; without
     any filter all of the vocabulary, in its order (no tokens then).
     """
-    scores = scores_RV.float() if settings.temperature is None else scores_RV.float() / settings.temperature
+    scores = scores_RV - scores_RV.amax(dim=-1, keepdim=True)  # or a low temperature is too much for float32
+    if settings.temperature is not None:
+        scores = scores / settings.temperature
     probabilities, tokens = _shortlist(scores, settings)
     if tokens is None and settings.typical_p is None:
         if not settings.min_p:

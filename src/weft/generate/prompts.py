@@ -2,6 +2,7 @@
 sentence on why not.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from weft.progress import say
 from weft.tokenizer.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
+MOST_CHARACTERS = 1_000_000  # of a prompt
+MOST_SCORES = 2**30  # numbers that the biases of a relative model may be, which grow with the square of a source
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Reader:
         self._tokenizer, self.ends, self.vocabulary = tokenizer, ends, architecture.vocabulary
         self.limit = longest(architecture.embedding.positions)  # tokens that the model can read, if there is a limit
         self.has_source = architecture.is_encoder_decoder
+        heads = architecture.encoder.block.attention.heads if architecture.encoder else 1
+        self.longest_source = math.isqrt(MOST_SCORES // heads)
 
     @property
     def has_tokenizer(self) -> bool:
@@ -51,8 +56,9 @@ class Reader:
         if self.has_source:
             if not ids:
                 raise InputError(f"{what} is empty; an encoder–decoder needs something to write from.")
-            if self.limit is not None and len(ids) > self.limit:
-                raise InputError(f"{what} has {len(ids)} tokens; this model reads at most {self.limit}.")
+            most = min(self.limit or len(ids), self.longest_source)
+            if len(ids) > most:
+                raise InputError(f"{what} has {len(ids)} tokens; this model reads at most {most}.")
             assert self.ends.start is not None  # a decoder always has one
             asked = Asked([self.ends.start], ids, is_text)
         else:
@@ -93,7 +99,10 @@ class Reader:
     def _encode(self, text: str, what: str) -> list[int]:
         tokenizer = self.tokenizer
         _check_text(text, what)
-        encoding = tokenizer.engine.encode(text)
+        try:
+            encoding = tokenizer.engine.encode(text)
+        except Exception as error:  # the Rust side raises bare Exception
+            raise InputError(f"{what} cannot be tokenized: {error}.") from None
         unknown = tokenizer.id_of("unk")
         strange = [
             text[begin:end]
@@ -101,10 +110,10 @@ class Reader:
             if token == unknown and text[begin:end] != tokenizer.special.get("unk")
         ]
         if strange and not self.has_source:
-            shown = ", ".join(repr(piece) for piece in list(dict.fromkeys(strange))[:10])
+            shown = ", ".join(repr(piece[:20]) for piece in list(dict.fromkeys(strange))[:10])
             raise InputError(f"{what} has what this model has never seen: {shown}. Leave it out.")
         if strange:
-            say(f"{what}: {len(strange)} unknown to this model, {strange[0]!r} for one.")
+            say(f"{what}: {len(strange)} unknown to this model, {strange[0][:20]!r} for one.")
         ids = encoding.ids
         # Some tokenizers close a text with its end; one that is to be gone on with has none yet.
         while not self.has_source and ids and ids[-1] in self.ends.ends and encoding.special_tokens_mask[len(ids) - 1]:
@@ -127,6 +136,8 @@ class Reader:
 
 
 def _check_text(text: str, what: str) -> None:
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"{what} has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read.")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -140,8 +151,10 @@ def as_list(prompts: Any) -> tuple[bool, list[Any]]:
     if isinstance(prompts, str):
         return True, [prompts]
     if isinstance(prompts, np.ndarray | torch.Tensor):
-        prompts = prompts.tolist()
-    if not isinstance(prompts, Sequence) or isinstance(prompts, bytes):
+        prompts = _listed(prompts)
+        if isinstance(prompts, str):
+            return True, [prompts]
+    if not isinstance(prompts, Sequence) or isinstance(prompts, bytes | bytearray | memoryview):
         raise InputError(f"A prompt is a text or a list of token ids, not {type(prompts).__name__}.")
     listed = list(prompts)
     if listed and all(isinstance(item, int | np.integer) and not isinstance(item, bool) for item in listed):
@@ -149,13 +162,20 @@ def as_list(prompts: Any) -> tuple[bool, list[Any]]:
     return False, listed
 
 
+def _listed(array: np.ndarray | torch.Tensor) -> Any:
+    try:
+        return array.tolist()
+    except (RuntimeError, ValueError, TypeError, NotImplementedError):  # sparse, nested, without memory …
+        raise InputError("This tensor does not hold token ids that can be read.") from None
+
+
 def whole_numbers(prompt: Any, what: str) -> list[int]:
     try:
-        ids = np.asarray(prompt.tolist() if isinstance(prompt, torch.Tensor) else prompt)
+        ids = np.asarray(_listed(prompt) if isinstance(prompt, torch.Tensor) else prompt)
     except (ValueError, TypeError):
         ids = np.zeros((0, 0))
     if ids.shape == (0,):
         return []
-    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(f"{what} is neither a text nor a list of token ids (whole numbers).")
     return [int(token) for token in ids]

@@ -25,8 +25,8 @@ class Score:
     """Of one text. `log_probs` are of the tokens that were scored, natural logarithms."""
 
     log_probs: list[float]
-    perplexity: float
-    bits_per_byte: float | None  # none for an empty text
+    perplexity: float  # not a number if there was nothing to score
+    bits_per_byte: float | None  # none if there was nothing, or no text
 
     @property
     def log_prob(self) -> float:
@@ -109,7 +109,9 @@ def _log_probs(logits: Tensor, targets: np.ndarray) -> Tensor:
 
 def summary(log_probs: list[float], text: str) -> Score:
     total, size = math.fsum(log_probs), len(text.encode("utf-8", "surrogatepass"))
-    mean = -total / len(log_probs) if log_probs else 0.0
+    if not log_probs:
+        return Score(log_probs, math.nan, None)
+    mean = -total / len(log_probs)
     perplexity = math.exp(mean) if mean < 700 else math.inf
     return Score(log_probs, perplexity, -total / math.log(2) / size if size else None)
 

@@ -8,6 +8,7 @@ that go with only one of them.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field, ValidationError
 
 from weft.errors import InputError
@@ -34,51 +35,57 @@ class Settings(Section):
     stop_tokens: list[int] = Field([], description="token ids that end the text, besides the model's own")
     banned: list[int | str] = Field([], description="token ids, or words of one token, that are never written")
     repetition_penalty: float = Field(
-        1.0, gt=0, allow_inf_nan=False, description="above 1: what stood before is less likely (Keskar et al. 2019)"
+        1.0, ge=0.01, le=100, description="above 1: what stood before is less likely (Keskar et al. 2019)"
     )
     frequency_penalty: float = Field(
         0.0, ge=-100, le=100, description="taken off a token's score for each time that it was written"
     )
     slide: bool = Field(False, description="go on beyond the context: its older half is forgotten when it is full")
 
-    temperature: float | None = Field(None, gt=0, allow_inf_nan=False, description="below 1 bolder, above 1 wilder")
+    temperature: float | None = Field(None, ge=1e-4, le=1e4, description="below 1 bolder, above 1 wilder")
     top_k: int | None = Field(None, ge=1, description="only the k likeliest tokens")
     top_p: float | None = Field(
         None, gt=0, le=1, description="only the likeliest that make up p (Holtzman et al. 2020)"
     )
     min_p: float | None = Field(None, ge=0, le=1, description="only those at least p times as likely as the likeliest")
     typical_p: float | None = Field(
-        None, gt=0, le=1, description="only the most typical that make up p (Meister et al. 2023)"
+        None, ge=1e-6, le=1, description="only the most typical that make up p (Meister et al. 2023)"
     )
     seed: int | None = Field(None, ge=0, lt=2**63, description="the same seed, the same samples")
 
     beams: int | None = Field(None, ge=1, le=1000, description="texts followed side by side (4)")
     length_penalty: float | None = Field(
-        None, ge=-100, le=100, description="score / lengthᵖ: above 0 favours long texts (1)"
+        None, ge=-20, le=20, description="score / lengthᵖ: above 0 favours long texts (1)"
     )
     early_stopping: bool | Literal["never"] | None = Field(
         None, description="true: once there are as many ends as beams; never: only when nothing better can come"
     )
     groups: int | None = Field(None, ge=2, description="of beams that keep apart (Vijayakumar et al. 2018)")
     diversity: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="what a token costs that an earlier group has just taken (0.5)"
+        None, ge=0, le=1e6, description="what a token costs that an earlier group has just taken (0.5)"
     )
 
 
 def settings_of(given: Mapping[str, Any], recommended: Mapping[str, Any] | None = None) -> Settings:
     """The settings with nothing left open; `recommended` is the model folder's generation_config.json."""
-    values = {name: value for name, value in given.items() if value is not None}
-    values |= {name: list(value) for name, value in values.items() if isinstance(value, tuple | set | frozenset)}
+    values = {name: _plain(value) for name, value in given.items() if value is not None}
     if isinstance(values.get("stop"), str):
         values["stop"] = [values["stop"]]
     values.setdefault("strategy", _strategy(values))
     for strategy, names in GOES_WITH.items():
         wrong = [name for name in names if name in values]
-        if wrong and values["strategy"] in ("greedy", "sample", "beam") and values["strategy"] != strategy:
+        if wrong and values["strategy"] in ["greedy", "sample", "beam"] and values["strategy"] != strategy:
             raise InputError(f"{wrong[0]} goes with strategy {strategy}, not {values['strategy']}.")
     names = (*RECOMMENDED, "repetition_penalty") if values["strategy"] == "sample" else ("repetition_penalty",)
     values = {**_usable(recommended or {}, names), **values}
     return _consistent(check_section(Settings, values, "generate"))
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers and arrays, and other collections, as Python's own."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else value
 
 
 def _usable(recommended: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
