@@ -1,10 +1,10 @@
 """Seconds until a character model of Shakespeare is good: validation loss 1.88 on the last tenth of the text.
 
-    python benchmarks/time_to_quality.py [--data ../shared/data] [--rounds 3] [--budget 15s]
+    python benchmarks/time_to_quality.py [--data ../shared/data] [--rounds 3] [--budget 20s]
 
 The yardstick is a plain GPT trainer as people write it: 4 layers, 128 wide, context 64, batch 12, AdamW with warm-up
 and cosine, `torch.compile`, 2,000 steps; its clock runs from the start, compiling included, and stands still while it
-validates. weft gets the text and `budget: 15s`, nothing else: it must choose size, batch, rates and steps, make a
+validates. weft gets the text and `budget: 20s`, nothing else: it must choose size, batch, rates and steps, make a
 tokenizer and tokens, train and write the model, all on the clock. Its loss is then measured on the whole last tenth.
 Each turn is a process of its own with an empty cache of compiled code; importing torch is on nobody's clock.
 """
@@ -161,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", default="15s")
+    parser.add_argument("--budget", default="20s")
     parser.add_argument("--quick", action="store_true", help="a few steps: does it run, not how fast")
     parser.add_argument("--who", choices=["weft", "plain"], help="be a contestant")
     parser.add_argument("--seed", type=int, default=0)
