@@ -16,8 +16,9 @@
 
 and what makes a step fast:
 
-    kernels       few rows times a whole matrix, and attention of one query, in C
+    kernels       few rows times a whole matrix, attention of one query, a whole layer: in C
     layouts       how a matrix lies in memory: blocks, columns, whole bytes
+    whole         a layer described to the kernels
     lean          a decoder's layer in as few operations as it takes
     prepare       a network with these in their places
 """

@@ -21,14 +21,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from weft.generate.kernels import load_kernels
+from weft.generate.kernels import MOST_ROWS, load_kernels
+from weft.generate.whole import WholeLayer
 from weft.model.attention import View, attend
 from weft.model.packed import Packed
 from weft.model.positions import RelativeBias
 from weft.model.stack import Stack
 
 BLOCK, ROOM = 64, 256  # columns that a slab grows by at the least, and has free to begin with at the most
-SLACK, SHARE = 64, 1.25  # a group's longest sequence has at most SHARE · shortest + SLACK tokens
+SLACK, SHARE = 64, 1.25  # a group's longest sequence has at most SHARE · shortest + SLACK tokens;
+KERNEL_SLACK, KERNEL_SHARE = 256, 4.0  # more, where short ones cost memory only
 
 
 class Slab:
@@ -49,6 +51,7 @@ class Slab:
         self.first = self.end - int(self.lengths.max())
         self.mask = None
         self.begins = torch.as_tensor(self.end - self.lengths, device=self.store.device)
+        self.work: Tensor | None = None
         self.is_ragged = bool((self.lengths != self.lengths[0]).any())
         if self.is_ragged and self.kernels is None:
             columns = torch.arange(self.store.shape[4], device=self.store.device)
@@ -161,6 +164,17 @@ class Slab:
         )  # fmt: skip
         return out
 
+    def run(self, layer: int, whole: WholeLayer, x_TW: Tensor, view: View, bias: Tensor | None) -> None:
+        if self.work is None:
+            self.work = x_TW.new_empty(self.rows * whole.work)
+        cos, sin = (None, None) if view.rotary is None else (part.data_ptr() for part in view.rotary)
+        low = self.first if view.window is None else max(self.first, self.end - view.window - 1)
+        whole.kernel(
+            whole.address, x_TW.data_ptr(), self.work.data_ptr(), cos, sin, *self.addresses[layer],
+            self.begins.data_ptr(), *((None, 0) if bias is None else (bias.data_ptr(), bias.stride(0))),
+            self.scores.data_ptr(), self.rows, self.store.shape[4], self.first, low, self.end, torch.get_num_threads(),
+        )  # fmt: skip
+
     def _attend_by_torch(
         self, layer: int, q_RHD: Tensor, scale: float, window: int | None, bias: Tensor | None
     ) -> Tensor:
@@ -236,10 +250,11 @@ class Groups:
 
 def _cuts(lengths: Sequence[int]) -> list[int]:
     """Where a row of lengths is cut into groups of like ones."""
+    slack, share = (SLACK, SHARE) if load_kernels() is None else (KERNEL_SLACK, KERNEL_SHARE)
     cuts, low, high = [0], lengths[0], lengths[0]
     for place, length in enumerate(lengths):
         low, high = min(low, length), max(high, length)
-        if high > SHARE * low + SLACK:
+        if high > share * low + slack:
             cuts.append(place)
             low = high = length
     return [*cuts, len(lengths)]
@@ -252,7 +267,7 @@ class KeyValues:
         self.stack, self.room = stack, min(room, ROOM)
         self.written: Groups | None = None
         self.source: Groups | None = None
-        self.layers = [_Layer(self, layer) for layer in range(stack.spec.layers)]
+        self.layers = [KeptLayer(self, layer) for layer in range(stack.spec.layers)]
         self.is_empty = True
         self.biases: list[Tensor | None] = []
 
@@ -297,9 +312,22 @@ def _bias(relative: RelativeBias | None, length: int) -> Tensor | None:
     return None if relative is None else relative.of_last(length)
 
 
-class _Layer:
+class KeptLayer:
+    """One layer's share of the past."""
+
     def __init__(self, past: KeyValues, layer: int) -> None:
         self.past, self.layer = past, layer
+
+    def run(self, whole: WholeLayer, x_TW: Tensor, view: View) -> bool:
+        """The whole layer in one call, `x` in place; false if it cannot be done so."""
+        past = self.past
+        if past.is_empty or past.written is None or len(past.written.slabs) != 1 or x_TW.dtype is not torch.float32:
+            return False
+        slab = past.written.slabs[0]
+        if slab.kernels is None or slab.rows > MOST_ROWS or not x_TW.is_contiguous():
+            return False
+        slab.run(self.layer, whole, x_TW, view, past.biases[0])
+        return True
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, batch: Packed, view: View, scaled: bool) -> Tensor:
         past = self.past

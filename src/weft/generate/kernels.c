@@ -161,3 +161,115 @@ void attend(const float *q, long q_stride, const float *k, long k_stride, const 
         }
     }
 }
+
+/* run: a whole layer (model/block.py), so that a step is a call for each layer. */
+
+struct norm {
+    const float *gain, *bias;
+    float epsilon;
+    int kind; /* 0 none, 1 LayerNorm, 2 RMSNorm */
+};
+
+struct layer {
+    struct norm attention_norm, query_norm, key_norm, feedforward_norm;
+    const float *qkv, *qkv_bias, *out, *out_bias, *up, *up_bias, *down, *down_bias;
+    long width, heads, shared, head_width, inner;
+    float scale;
+    int post, gated, activation; /* 0 ReLU, 1 squared ReLU, 2 SiLU, 3 GELU by tanh */
+};
+
+static void normalize(const struct norm *norm, const float *x, float *out, long rows, long width)
+{
+    for (long row = 0; row < rows; row++, x += width, out += width) {
+        float mean = 0, square = 0;
+        if (norm->kind == 1) {
+#pragma omp simd reduction(+ : mean)
+            for (long d = 0; d < width; d++) mean += x[d];
+            mean /= width;
+        }
+#pragma omp simd reduction(+ : square)
+        for (long d = 0; d < width; d++) square += (x[d] - mean) * (x[d] - mean);
+        float scale = 1 / __builtin_sqrtf(square / width + norm->epsilon);
+        if (norm->bias)
+            for (long d = 0; d < width; d++) out[d] = (x[d] - mean) * scale * norm->gain[d] + norm->bias[d];
+        else
+            for (long d = 0; d < width; d++) out[d] = (x[d] - mean) * scale * norm->gain[d];
+    }
+}
+
+/* Pairs (x_i, x_{i + half}) turned by their angle. */
+static void turn(float *x, const float *cos, const float *sin, long width)
+{
+    long half = width / 2;
+    for (long d = 0; d < half; d++) {
+        float a = x[d], b = x[d + half];
+        x[d] = a * cos[d] - b * sin[d];
+        x[d + half] = b * cos[d + half] + a * sin[d + half];
+    }
+}
+
+/* 1 / (1 + e⁻ˣ) */
+static inline float logistic(float x)
+{
+    float small = exponential(x < 0 ? x : -x), share = small / (1 + small);
+    return x < 0 ? share : 1 - share;
+}
+
+static void bend(float *x, long count, int activation)
+{
+    switch (activation) {
+    case 0:
+        for (long i = 0; i < count; i++) x[i] = x[i] > 0 ? x[i] : 0;
+        break;
+    case 1:
+        for (long i = 0; i < count; i++) x[i] = x[i] > 0 ? x[i] * x[i] : 0;
+        break;
+    case 2:
+#pragma omp simd
+        for (long i = 0; i < count; i++) x[i] *= logistic(x[i]);
+        break;
+    case 3: /* (1 + tanh y) / 2 = 1 / (1 + e⁻²ʸ) */
+#pragma omp simd
+        for (long i = 0; i < count; i++)
+            x[i] *= logistic(1.5957691216f * (x[i] + 0.044715f * x[i] * x[i] * x[i]));
+        break;
+    }
+}
+
+/* x (rows, width) is changed in place; work has room for rows * (width + all heads + heads + up's width) numbers. */
+void run(const struct layer *l, float *x, float *work, const float *cos, const float *sin, float *keys, float *values,
+         const long *begins, const float *bias, long bias_stride, float *scores, long rows, long capacity, long first,
+         long low, long end, int threads)
+{
+    long wide = l->head_width, all = (l->heads + 2 * l->shared) * wide, inner = l->inner * (l->gated ? 2 : 1);
+    float *h = work, *q = h + rows * l->width, *mixed = q + rows * all, *up = mixed + rows * l->heads * wide;
+    const float *given = x;
+    if (!l->post && l->attention_norm.kind) normalize(&l->attention_norm, x, h, rows, l->width), given = h;
+    multiply(given, l->qkv, l->qkv_bias, q, rows, l->width, all, 0, threads);
+    for (long row = 0; row < rows; row++)
+        for (long head = 0; head < l->heads + l->shared; head++) {
+            const struct norm *norm = head < l->heads ? &l->query_norm : &l->key_norm;
+            float *one = q + row * all + head * wide;
+            if (norm->kind) normalize(norm, one, one, 1, wide);
+            if (cos) turn(one, cos + row * wide, sin + row * wide, wide);
+        }
+    attend(q, all, q + l->heads * wide, all, q + (l->heads + l->shared) * wide, all, keys, values, begins, bias,
+           bias_stride, scores, mixed, rows, 1, l->heads, l->shared, wide, capacity, first, low, end, l->scale, threads);
+    multiply(mixed, l->out, l->out_bias, x, rows, l->heads * wide, l->width, 1, threads);
+    if (l->post && l->attention_norm.kind) normalize(&l->attention_norm, x, x, rows, l->width);
+
+    given = x;
+    if (!l->post && l->feedforward_norm.kind) normalize(&l->feedforward_norm, x, h, rows, l->width), given = h;
+    multiply(given, l->up, l->up_bias, up, rows, l->width, inner, 0, threads);
+#pragma omp parallel for schedule(static) num_threads(threads) if (rows * inner > LITTLE / 8)
+    for (long row = 0; row < rows; row++) {
+        float *bent = up + row * inner, *linear = bent + l->inner;
+        bend(bent, l->inner, l->activation);
+        if (l->gated)
+            for (long d = 0; d < l->inner; d++) bent[d] *= linear[d];
+    }
+    if (l->gated) /* close up the rows */
+        for (long row = 1; row < rows; row++) memmove(up + row * l->inner, up + row * inner, l->inner * sizeof(float));
+    multiply(up, l->down, l->down_bias, x, rows, l->inner, l->width, 1, threads);
+    if (l->post && l->feedforward_norm.kind) normalize(&l->feedforward_norm, x, x, rows, l->width);
+}

@@ -23,6 +23,7 @@ import torch
 SOURCE = Path(__file__).with_name("kernels.c")
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
 COLUMNS = 64  # as in kernels.c
+MOST_ROWS = 64  # beyond, torch's own product is as fast
 
 Kernel = Any  # a function of ctypes
 
@@ -30,6 +31,7 @@ Kernel = Any  # a function of ctypes
 class Kernels(NamedTuple):
     multiply: Kernel
     attend: Kernel
+    run: Kernel
 
 
 @functools.cache
@@ -37,7 +39,7 @@ def load_kernels() -> Kernels | None:
     """None where there is no compiler, no cache, or not the right numbers: then it goes without."""
     try:
         library = ctypes.CDLL(str(_compiled()))
-        kernels = Kernels(library.multiply, library.attend)
+        kernels = Kernels(library.multiply, library.attend, library.run)
     except (OSError, subprocess.SubprocessError, AttributeError, RuntimeError, ValueError):
         return None
     pointer, number, flag = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
@@ -46,6 +48,7 @@ def load_kernels() -> Kernels | None:
     kernels.attend.argtypes = [
         *strided * 3, pointer, pointer, pointer, *strided, pointer, pointer, *[number] * 9, ctypes.c_float, flag
     ]  # fmt: skip
+    kernels.run.argtypes = [*[pointer] * 9, number, pointer, *[number] * 5, flag]
     for kernel in kernels:
         kernel.restype = None
     with torch.device("cpu"):

@@ -18,9 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from weft.generate.kernels import COLUMNS, Kernel, load_kernels
-
-MOST_ROWS = 64  # beyond, torch's own product is as fast as the kernel
+from weft.generate.kernels import COLUMNS, MOST_ROWS, Kernel, load_kernels
 
 
 class Layout(Protocol):
