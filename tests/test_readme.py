@@ -25,8 +25,8 @@ def place(tmp_path_factory):
     for name in ("recipes", "examples"):
         shutil.copytree(ROOT / name, place / name)
     settings = ["pretrain.budget=2 steps", "model.layers=1", "model.width=32", "model.heads=2"]
-    for name in ("quickstart", "quickstart-bert"):
-        run("weft", "pretrain", f"recipes/{name}.yml", *settings, cwd=place)
+    run("weft", "pretrain", "recipes/quickstart-bert.yml", *settings, cwd=place)
+    run("weft", "pretrain", "recipes/quickstart.yml", *settings, "model.family=qwen3", cwd=place)
     return place
 
 

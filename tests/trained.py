@@ -14,7 +14,7 @@ corpus:
   splits: {{validation: 0.1}}
 tokenizer: {{kind: {kind}, vocab_size: {vocabulary}}}
 model: {{family: {family}, layers: 2, width: 64, heads: 2}}
-pretrain: {{objective: causal, sequence_length: 64, batch_tokens: 2048, budget: {steps} steps, seed: 1}}
+pretrain: {{sequence_length: 64, batch_tokens: 2048, budget: {steps} steps, seed: 1}}
 """
 
 

@@ -95,6 +95,10 @@ class Model:
     def __repr__(self) -> str:
         return f"<weft.Model {self.family}, {self.parameters_count:,} parameters, {self.description.head} head>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """To be copied: what was prepared to write belongs to this one's memory."""
+        return {**self.__dict__, "_writers": {}, "_written_with": None}
+
     @property
     def family(self) -> str:
         return self.network.architecture.family

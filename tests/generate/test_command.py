@@ -93,7 +93,10 @@ def test_an_interrupted_stream_ends_at_once_and_leaves_nobody(folder):
 
     command = [sys.executable, "-m", "weft", "generate", str(folder), "Alice", "--stream", "--slide"]
     with subprocess.Popen(
-        [*command, "--max-new-tokens", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, "--max-new-tokens", "1000000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     ) as process:
         process.stdout.read(200)
         children = psutil.Process(process.pid).children(recursive=True)

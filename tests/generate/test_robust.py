@@ -1,6 +1,10 @@
 """What went wrong once, or could: modes, types, numbers at the edge, folders that say odd things."""
 
+import copy
 import json
+import os
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +13,7 @@ import torch
 import weft
 from random_models import make_random
 from weft.errors import InputError, WeftError
+from weft.generate.kernels import load_kernels
 
 
 def test_streams_side_by_side_leave_the_callers_mode_alone(letters):
@@ -24,6 +29,9 @@ def test_streams_side_by_side_leave_the_callers_mode_alone(letters):
 
 
 def test_the_callers_autocast_does_not_matter():
+    load_kernels.cache_clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        make_random("gpt2").generate([1, 2, 3])  # the first of all
     for family in ("gpt2", "llama", "t5"):
         model = make_random(family)
         expected = model.generate([[1, 2, 3]], max_new_tokens=10)
@@ -179,3 +187,42 @@ def test_nothing_has_no_perplexity(letters):
     score = letters.score("")
     assert np.isnan(score.perplexity)
     assert score.bits_per_byte is None
+
+
+def test_a_model_that_has_written_can_be_copied_and_its_copy_changed():
+    model = make_random("llama")
+    written = model.generate([1, 2, 3])
+    other = copy.deepcopy(model)
+    assert other.generate([1, 2, 3]) == written
+    with torch.no_grad():
+        for parameter in other.network.parameters():
+            parameter.copy_(parameter.flip(0))
+    assert other.generate([1, 2, 3]) != written
+    assert model.generate([1, 2, 3]) == written
+
+
+def test_weights_that_get_another_memory_during_a_stream_do_not_pull_it_away():
+    model = make_random("gpt2")
+    written = model.generate([1, 2, 3], max_new_tokens=20)
+    stream = model.stream([1, 2, 3], max_new_tokens=20)
+    begun = [next(stream) for _ in range(5)]
+    for block in model.network.decoder.blocks:
+        block.double().float()
+        for parameter in block.parameters():
+            parameter.data = parameter.data.clone()
+    assert [*begun, *stream] == written
+
+
+def test_a_forked_process_writes_on_without_the_threads_of_its_parent():
+    model = make_random("gpt2", vocabulary=5000)
+    written = model.generate([1, 2, 3], max_new_tokens=4)
+    child = os.fork()
+    if child == 0:
+        torch.set_num_threads(1)  # as every worker of a data loader does; torch's own threads are not there either
+        os._exit(0 if model.generate([1, 2, 3], max_new_tokens=4) == written else 1)
+    deadline = time.monotonic() + 60
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail("it waits for ever")

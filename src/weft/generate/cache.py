@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from weft.generate.kernels import MOST_ROWS, load_kernels
+from weft.generate.kernels import Kernels, load_kernels, threads
 from weft.generate.whole import WholeLayer
 from weft.model.attention import View, attend
 from weft.model.packed import Packed
@@ -37,11 +37,10 @@ class Slab:
     """Keys and values of neighbouring sequences in all layers: (layers, 2, R, H, C, D)."""
 
     def __init__(self, stack: Stack, lengths: Sequence[int], heads: int, room: int, like: Tensor) -> None:
-        self.lengths = np.asarray(lengths)
+        self.lengths = np.asarray(lengths, dtype=np.int64)
         self.end = int(self.lengths.max())
         shape = (stack.spec.layers, 2, len(lengths), heads, self.end + room, stack.spec.block.attention.head_width)
-        on_cpu = like.device.type == "cpu" and like.dtype == torch.float32
-        self.kernels = load_kernels() if on_cpu else None
+        self.kernels = _kernels_for(like)
         self.store = like.new_zeros(shape)  # what is masked is multiplied all the same: it must be numbers
         self._mark()
 
@@ -148,32 +147,31 @@ class Slab:
         bias: Tensor | None,
     ) -> Tensor:
         """Only what a row can see is looked at, so there is no mask."""
-        low = self.first if window is None else max(self.first, self.end - window - 1)
         queries, heads, width = q_RHD.shape
         out = q_RHD.new_empty(q_RHD.shape)
         k, v = (None, None) if new is None else new
         self.kernels.attend(
-            q_RHD.data_ptr(), q_RHD.stride(0),
-            *((None, 0) if k is None else (k.data_ptr(), k.stride(0))),
-            *((None, 0) if v is None else (v.data_ptr(), v.stride(0))),
-            *self.addresses[layer], self.begins.data_ptr(),
-            *((None, 0) if bias is None else (bias.data_ptr(), bias.stride(0))),
-            self.scores.data_ptr(), out.data_ptr(),
+            *_pointer(q_RHD), *_pointer(k), *_pointer(v), *self.addresses[layer], self.begins.data_ptr(),
+            *_pointer(bias), self.scores.data_ptr(), out.data_ptr(),
             self.rows, queries // self.rows, heads, self.store.shape[3], width, self.store.shape[4],
-            self.first, low, self.end, scale, torch.get_num_threads(),
+            self.first, self._low(window), self.end, scale, threads(),
         )  # fmt: skip
         return out
 
-    def run(self, layer: int, whole: WholeLayer, x_TW: Tensor, view: View, bias: Tensor | None) -> None:
+    def run(self, layer: int, whole: WholeLayer, x_RW: Tensor, view: View, start: int, bias: Tensor | None) -> None:
+        """`view` is of the whole batch, in which these rows come from `start` on."""
         if self.work is None:
-            self.work = x_TW.new_empty(self.rows * whole.work)
-        cos, sin = (None, None) if view.rotary is None else (part.data_ptr() for part in view.rotary)
-        low = self.first if view.window is None else max(self.first, self.end - view.window - 1)
+            self.work = x_RW.new_empty(self.rows * whole.work_per_row)
+        cos, sin = (None, None) if view.rotary is None else (part[start:].data_ptr() for part in view.rotary)
         whole.kernel(
-            whole.address, x_TW.data_ptr(), self.work.data_ptr(), cos, sin, *self.addresses[layer],
-            self.begins.data_ptr(), *((None, 0) if bias is None else (bias.data_ptr(), bias.stride(0))),
-            self.scores.data_ptr(), self.rows, self.store.shape[4], self.first, low, self.end, torch.get_num_threads(),
+            whole.address, x_RW.data_ptr(), self.work.data_ptr(), cos, sin, *self.addresses[layer],
+            self.begins.data_ptr(), *_pointer(bias), self.scores.data_ptr(), self.rows, self.store.shape[4], self.first,
+            self._low(view.window), self.end, threads(),
         )  # fmt: skip
+
+    def _low(self, window: int | None) -> int:
+        """The first column that anybody sees."""
+        return self.first if window is None else max(self.first, self.end - window - 1)
 
     def _attend_by_torch(
         self, layer: int, q_RHD: Tensor, scale: float, window: int | None, bias: Tensor | None
@@ -203,7 +201,8 @@ class Groups:
     """Slabs for a whole batch, in its order."""
 
     def __init__(self, stack: Stack, lengths: Sequence[int], heads: int, room: int, like: Tensor) -> None:
-        self.slabs = [Slab(stack, lengths[a:b], heads, room, like) for a, b in pairwise(_cuts(lengths))]
+        cuts = _cuts(lengths, _kernels_for(like) is not None)
+        self.slabs = [Slab(stack, lengths[a:b], heads, room, like) for a, b in pairwise(cuts)]
 
     def fill(self, layer: int, k_THD: Tensor, v_THD: Tensor) -> None:
         sizes = [int(slab.lengths.sum()) for slab in self.slabs]
@@ -248,9 +247,18 @@ class Groups:
         return torch.cat([slab.attend(layer, q, its, scale, window, bias) for slab, q, its, bias in parts])
 
 
-def _cuts(lengths: Sequence[int]) -> list[int]:
+def _kernels_for(like: Tensor) -> Kernels | None:
+    return load_kernels() if like.device.type == "cpu" and like.dtype == torch.float32 else None
+
+
+def _pointer(tensor: Tensor | None) -> tuple[int | None, int]:
+    """Where it is, and from row to row."""
+    return (None, 0) if tensor is None else (tensor.data_ptr(), tensor.stride(0))
+
+
+def _cuts(lengths: Sequence[int], has_kernels: bool) -> list[int]:
     """Where a row of lengths is cut into groups of like ones."""
-    slack, share = (SLACK, SHARE) if load_kernels() is None else (KERNEL_SLACK, KERNEL_SHARE)
+    slack, share = (KERNEL_SLACK, KERNEL_SHARE) if has_kernels else (SLACK, SHARE)
     cuts, low, high = [0], lengths[0], lengths[0]
     for place, length in enumerate(lengths):
         low, high = min(low, length), max(high, length)
@@ -319,14 +327,16 @@ class KeptLayer:
         self.past, self.layer = past, layer
 
     def run(self, whole: WholeLayer, x_TW: Tensor, view: View) -> bool:
-        """The whole layer in one call, `x` in place; false if it cannot be done so."""
+        """The whole layer in one call for each slab, `x` in place; false if it cannot be done so."""
         past = self.past
-        if past.is_empty or past.written is None or len(past.written.slabs) != 1 or x_TW.dtype is not torch.float32:
+        if past.is_empty or past.written is None or x_TW.dtype is not torch.float32 or not x_TW.is_contiguous():
             return False
-        slab = past.written.slabs[0]
-        if slab.kernels is None or slab.rows > MOST_ROWS or not x_TW.is_contiguous():
+        if past.written.slabs[0].kernels is None:
             return False
-        slab.run(self.layer, whole, x_TW, view, past.biases[0])
+        start = 0
+        for slab, bias in zip(past.written.slabs, past.biases, strict=True):
+            slab.run(self.layer, whole, x_TW[start : start + slab.rows], view, start, bias)
+            start += slab.rows
         return True
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, batch: Packed, view: View, scaled: bool) -> Tensor:

@@ -1,6 +1,7 @@
-/* The two things that writing a token is made of, as fast as memory allows: a few rows times a whole matrix
-   (`multiply`), and a query over the keys and values of its own sequence (`attend`). See kernels.py. */
+/* What writing a token is made of, as fast as memory allows: a few rows times a whole matrix (`multiply`), a query over
+   the keys and values of its own sequence (`attend`), and a whole layer of these (`run`). See kernels.py. */
 
+#include <stdint.h>
 #include <string.h>
 
 #define LITTLE 32768 /* multiplications that are sooner done than shared out */
@@ -29,7 +30,7 @@
 #define STREAMS 4
 #define UNROLL _Pragma("GCC unroll 8")
 
-typedef float wide __attribute__((vector_size(WIDE * sizeof(float)), aligned(4)));
+typedef float wide __attribute__((vector_size(WIDE * sizeof(float)), aligned(4), may_alias));
 
 /* Row k of the block, for COUNT rows of x. */
 #define ADD(COUNT, k)                                                                                      \
@@ -43,13 +44,13 @@ typedef float wide __attribute__((vector_size(WIDE * sizeof(float)), aligned(4))
 
 /* Memory answers several streams faster than one: a block is read from STREAMS places at a time. */
 #define TILE(COUNT)                                                                                        \
-    static void tile_##COUNT(const float *x, const float *w, long depth, float *sums)                      \
+    static void tile_##COUNT(const float *x, const float *w, int64_t depth, float *sums)                      \
     {                                                                                                      \
         wide sum[COUNT][PARTS] = {0};                                                                      \
-        long part = depth / STREAMS;                                                                       \
-        for (long k = 0; k < part; k++)                                                                    \
-            UNROLL for (long stream = 0; stream < STREAMS; stream++) ADD(COUNT, stream * part + k)         \
-        for (long k = STREAMS * part; k < depth; k++) ADD(COUNT, k)                                        \
+        int64_t part = depth / STREAMS;                                                                       \
+        for (int64_t k = 0; k < part; k++)                                                                    \
+            UNROLL for (int64_t stream = 0; stream < STREAMS; stream++) ADD(COUNT, stream * part + k)         \
+        for (int64_t k = STREAMS * part; k < depth; k++) ADD(COUNT, k)                                        \
         for (int r = 0; r < COUNT; r++)                                                                    \
             for (int p = 0; p < PARTS; p++) *(wide *)(sums + r * LANES + p * WIDE) = sum[r][p];            \
     }
@@ -58,7 +59,7 @@ TILE(1) TILE(2) TILE(3) TILE(4)
 TILE(5) TILE(6)
 #endif
 
-static void tile(int count, const float *x, const float *w, long depth, float *sums)
+static void tile(int count, const float *x, const float *w, int64_t depth, float *sums)
 {
     switch (count) {
     case 1: tile_1(x, w, depth, sums); break;
@@ -74,20 +75,20 @@ static void tile(int count, const float *x, const float *w, long depth, float *s
 
 /* out = x W (+ bias) (+ out). x (rows, depth), blocks (width / COLUMNS rounded up, depth, COLUMNS), bias (width) or
    none, out (rows, width); with `add`, to what is there. */
-void multiply(const float *x, const float *blocks, const float *bias, float *out, long rows, long depth, long width,
+static void multiply(const float *x, const float *blocks, const float *bias, float *out, int64_t rows, int64_t depth, int64_t width,
               int add, int threads)
 {
-    long count = (width + COLUMNS - 1) / COLUMNS;
+    int64_t count = (width + COLUMNS - 1) / COLUMNS;
 #pragma omp parallel for schedule(static) num_threads(threads) if (rows * depth * width > LITTLE)
-    for (long block = 0; block < count; block++) {
+    for (int64_t block = 0; block < count; block++) {
         float sums[ROWS * LANES] __attribute__((aligned(64)));
-        for (long row = 0; row < rows; row += ROWS) {
+        for (int64_t row = 0; row < rows; row += ROWS) {
             int many = rows - row < ROWS ? rows - row : ROWS;
-            for (long part = 0; part < COLUMNS; part += LANES) {
-                long first = block * COLUMNS + part, last = first + LANES < width ? first + LANES : width;
+            for (int64_t part = 0; part < COLUMNS; part += LANES) {
+                int64_t first = block * COLUMNS + part, last = first + LANES < width ? first + LANES : width;
                 tile(many, x + row * depth, blocks + block * depth * COLUMNS + part, depth, sums);
                 for (int r = 0; r < many; r++)
-                    for (long column = first; column < last; column++) {
+                    for (int64_t column = first; column < last; column++) {
                         float *place = out + (row + r) * width + column;
                         *place = sums[r * LANES + column - first] + (bias ? bias[column] : 0) + (add ? *place : 0);
                     }
@@ -98,10 +99,10 @@ void multiply(const float *x, const float *blocks, const float *bias, float *out
 
 /* attend: out = softmax(q Kᵀ · scale + bias) V, each row over its own columns, from where it begins to `end`. */
 
-/* eˣ for x ≤ 0, to 2e-7: 2ⁿ is put together from its bits, 2 to the rest is a polynomial. */
+/* eˣ for −87 ≤ x ≤ 0, to 2e-7: 2ⁿ is put together from its bits, 2 to the rest is a polynomial. */
 static inline float exponential(float x)
 {
-    float y = (x < -87 ? -87 : x) * 1.44269504f;
+    float y = x * 1.44269504f;
     int whole = (int)(y - 0.5f), bits = (whole + 127) << 23;
     float rest = y - whole, power;
     memcpy(&power, &bits, sizeof power);
@@ -110,51 +111,53 @@ static inline float exponential(float x)
 }
 
 static void attend_one(const float *q, const float *keys, const float *values, const float *bias, float *scores,
-                       float *out, long count, long width, float scale)
+                       float *out, int64_t count, int64_t width, float scale)
 {
     float most = -3e38f, total = 0;
-    for (long c = 0; c < count; c++) {
+    for (int64_t c = 0; c < count; c++) {
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
-        for (long d = 0; d < width; d++) sum += q[d] * keys[c * width + d];
+        for (int64_t d = 0; d < width; d++) sum += q[d] * keys[c * width + d];
         scores[c] = sum * scale + (bias ? bias[c] : 0);
         most = scores[c] > most ? scores[c] : most;
     }
+    /* In a loop of its own, or the next one is not made of vectors. */
+    for (int64_t c = 0; c < count; c++) scores[c] = scores[c] - most < -87 ? -87 : scores[c] - most;
 #pragma omp simd reduction(+ : total)
-    for (long c = 0; c < count; c++) total += scores[c] = exponential(scores[c] - most);
-    for (long d = 0; d < width; d++) out[d] = 0;
-    long c = 0;
+    for (int64_t c = 0; c < count; c++) total += scores[c] = exponential(scores[c]);
+    for (int64_t d = 0; d < width; d++) out[d] = 0;
+    int64_t c = 0;
     for (; c + 4 <= count; c += 4) {
         const float *v = values + c * width, *s = scores + c;
 #pragma omp simd
-        for (long d = 0; d < width; d++)
+        for (int64_t d = 0; d < width; d++)
             out[d] += s[0] * v[d] + s[1] * v[width + d] + s[2] * v[2 * width + d] + s[3] * v[3 * width + d];
     }
     for (; c < count; c++)
-        for (long d = 0; d < width; d++) out[d] += scores[c] * values[c * width + d];
-    for (long d = 0; d < width; d++) out[d] /= total;
+        for (int64_t d = 0; d < width; d++) out[d] += scores[c] * values[c * width + d];
+    for (int64_t d = 0; d < width; d++) out[d] /= total;
 }
 
 /* q (rows * queries, heads, width) with a stride; keys and values (rows, shared, capacity, width), where `shared` heads
    serve heads / shared queries' heads each; begins (rows); bias (heads, its stride) from column `first` on, or none;
    scores (rows * shared, capacity), to work in; out (rows * queries, heads, width). With k and v, (rows, shared, width)
    with a stride, these are put into the last column before. */
-void attend(const float *q, long q_stride, const float *k, long k_stride, const float *v, long v_stride, float *keys,
-            float *values, const long *begins, const float *bias, long bias_stride, float *scores, float *out, long rows,
-            long queries, long heads, long shared, long width, long capacity, long first, long low, long end,
+static void attend(const float *q, int64_t q_stride, const float *k, int64_t k_stride, const float *v, int64_t v_stride, float *keys,
+            float *values, const int64_t *begins, const float *bias, int64_t bias_stride, float *scores, float *out, int64_t rows,
+            int64_t queries, int64_t heads, int64_t shared, int64_t width, int64_t capacity, int64_t first, int64_t low, int64_t end,
             float scale, int threads)
 {
-    long group = heads / shared;
+    int64_t group = heads / shared;
 #pragma omp parallel for schedule(static) num_threads(threads) if (rows * queries * heads * width * (end - low) > LITTLE)
-    for (long task = 0; task < rows * shared; task++) {
-        long row = task / shared, head = task % shared, start = begins[row] > low ? begins[row] : low;
+    for (int64_t task = 0; task < rows * shared; task++) {
+        int64_t row = task / shared, head = task % shared, start = begins[row] > low ? begins[row] : low;
         float *its_keys = keys + task * capacity * width, *its_values = values + task * capacity * width;
         if (k) {
             memcpy(its_keys + (end - 1) * width, k + row * k_stride + head * width, width * sizeof(float));
             memcpy(its_values + (end - 1) * width, v + row * v_stride + head * width, width * sizeof(float));
         }
-        for (long one = 0; one < queries * group; one++) {
-            long place = row * queries + one / group, by = head * group + one % group;
+        for (int64_t one = 0; one < queries * group; one++) {
+            int64_t place = row * queries + one / group, by = head * group + one % group;
             attend_one(q + place * q_stride + by * width, its_keys + start * width, its_values + start * width,
                        bias ? bias + by * bias_stride + start - first : 0, scores + task * capacity,
                        out + (place * heads + by) * width, end - start, width, scale);
@@ -173,35 +176,35 @@ struct norm {
 struct layer {
     struct norm attention_norm, query_norm, key_norm, feedforward_norm;
     const float *qkv, *qkv_bias, *out, *out_bias, *up, *up_bias, *down, *down_bias;
-    long width, heads, shared, head_width, inner;
+    int64_t width, heads, shared, head_width, inner;
     float scale;
     int post, gated, activation; /* 0 ReLU, 1 squared ReLU, 2 SiLU, 3 GELU by tanh */
 };
 
-static void normalize(const struct norm *norm, const float *x, float *out, long rows, long width)
+static void normalize(const struct norm *norm, const float *x, float *out, int64_t rows, int64_t width)
 {
-    for (long row = 0; row < rows; row++, x += width, out += width) {
+    for (int64_t row = 0; row < rows; row++, x += width, out += width) {
         float mean = 0, square = 0;
         if (norm->kind == 1) {
 #pragma omp simd reduction(+ : mean)
-            for (long d = 0; d < width; d++) mean += x[d];
+            for (int64_t d = 0; d < width; d++) mean += x[d];
             mean /= width;
         }
 #pragma omp simd reduction(+ : square)
-        for (long d = 0; d < width; d++) square += (x[d] - mean) * (x[d] - mean);
+        for (int64_t d = 0; d < width; d++) square += (x[d] - mean) * (x[d] - mean);
         float scale = 1 / __builtin_sqrtf(square / width + norm->epsilon);
         if (norm->bias)
-            for (long d = 0; d < width; d++) out[d] = (x[d] - mean) * scale * norm->gain[d] + norm->bias[d];
+            for (int64_t d = 0; d < width; d++) out[d] = (x[d] - mean) * scale * norm->gain[d] + norm->bias[d];
         else
-            for (long d = 0; d < width; d++) out[d] = (x[d] - mean) * scale * norm->gain[d];
+            for (int64_t d = 0; d < width; d++) out[d] = (x[d] - mean) * scale * norm->gain[d];
     }
 }
 
 /* Pairs (x_i, x_{i + half}) turned by their angle. */
-static void turn(float *x, const float *cos, const float *sin, long width)
+static void turn(float *x, const float *cos, const float *sin, int64_t width)
 {
-    long half = width / 2;
-    for (long d = 0; d < half; d++) {
+    int64_t half = width / 2;
+    for (int64_t d = 0; d < half; d++) {
         float a = x[d], b = x[d + half];
         x[d] = a * cos[d] - b * sin[d];
         x[d + half] = b * cos[d + half] + a * sin[d + half];
@@ -211,43 +214,43 @@ static void turn(float *x, const float *cos, const float *sin, long width)
 /* 1 / (1 + e⁻ˣ) */
 static inline float logistic(float x)
 {
-    float small = exponential(x < 0 ? x : -x), share = small / (1 + small);
+    float size = __builtin_fabsf(x), small = exponential(-(size > 87 ? 87 : size)), share = small / (1 + small);
     return x < 0 ? share : 1 - share;
 }
 
-static void bend(float *x, long count, int activation)
+static void bend(float *x, int64_t count, int activation)
 {
     switch (activation) {
     case 0:
-        for (long i = 0; i < count; i++) x[i] = x[i] > 0 ? x[i] : 0;
+        for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0 ? 0 : x[i];
         break;
     case 1:
-        for (long i = 0; i < count; i++) x[i] = x[i] > 0 ? x[i] * x[i] : 0;
+        for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
         break;
     case 2:
 #pragma omp simd
-        for (long i = 0; i < count; i++) x[i] *= logistic(x[i]);
+        for (int64_t i = 0; i < count; i++) x[i] *= logistic(x[i]);
         break;
     case 3: /* (1 + tanh y) / 2 = 1 / (1 + e⁻²ʸ) */
 #pragma omp simd
-        for (long i = 0; i < count; i++)
+        for (int64_t i = 0; i < count; i++)
             x[i] *= logistic(1.5957691216f * (x[i] + 0.044715f * x[i] * x[i] * x[i]));
         break;
     }
 }
 
 /* x (rows, width) is changed in place; work has room for rows * (width + all heads + heads + up's width) numbers. */
-void run(const struct layer *l, float *x, float *work, const float *cos, const float *sin, float *keys, float *values,
-         const long *begins, const float *bias, long bias_stride, float *scores, long rows, long capacity, long first,
-         long low, long end, int threads)
+void weft_run(const struct layer *l, float *x, float *work, const float *cos, const float *sin, float *keys, float *values,
+         const int64_t *begins, const float *bias, int64_t bias_stride, float *scores, int64_t rows, int64_t capacity, int64_t first,
+         int64_t low, int64_t end, int threads)
 {
-    long wide = l->head_width, all = (l->heads + 2 * l->shared) * wide, inner = l->inner * (l->gated ? 2 : 1);
+    int64_t wide = l->head_width, all = (l->heads + 2 * l->shared) * wide, inner = l->inner * (l->gated ? 2 : 1);
     float *h = work, *q = h + rows * l->width, *mixed = q + rows * all, *up = mixed + rows * l->heads * wide;
     const float *given = x;
     if (!l->post && l->attention_norm.kind) normalize(&l->attention_norm, x, h, rows, l->width), given = h;
     multiply(given, l->qkv, l->qkv_bias, q, rows, l->width, all, 0, threads);
-    for (long row = 0; row < rows; row++)
-        for (long head = 0; head < l->heads + l->shared; head++) {
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t head = 0; head < l->heads + l->shared; head++) {
             const struct norm *norm = head < l->heads ? &l->query_norm : &l->key_norm;
             float *one = q + row * all + head * wide;
             if (norm->kind) normalize(norm, one, one, 1, wide);
@@ -262,14 +265,30 @@ void run(const struct layer *l, float *x, float *work, const float *cos, const f
     if (!l->post && l->feedforward_norm.kind) normalize(&l->feedforward_norm, x, h, rows, l->width), given = h;
     multiply(given, l->up, l->up_bias, up, rows, l->width, inner, 0, threads);
 #pragma omp parallel for schedule(static) num_threads(threads) if (rows * inner > LITTLE / 8)
-    for (long row = 0; row < rows; row++) {
+    for (int64_t row = 0; row < rows; row++) {
         float *bent = up + row * inner, *linear = bent + l->inner;
         bend(bent, l->inner, l->activation);
         if (l->gated)
-            for (long d = 0; d < l->inner; d++) bent[d] *= linear[d];
+            for (int64_t d = 0; d < l->inner; d++) bent[d] *= linear[d];
     }
     if (l->gated) /* close up the rows */
-        for (long row = 1; row < rows; row++) memmove(up + row * l->inner, up + row * inner, l->inner * sizeof(float));
+        for (int64_t row = 1; row < rows; row++) memmove(up + row * l->inner, up + row * inner, l->inner * sizeof(float));
     multiply(up, l->down, l->down_bias, x, rows, l->inner, l->width, 1, threads);
     if (l->post && l->feedforward_norm.kind) normalize(&l->feedforward_norm, x, x, rows, l->width);
+}
+
+/* The others by themselves, under names that no other library has. */
+void weft_multiply(const float *x, const float *blocks, const float *bias, float *out, int64_t rows, int64_t depth,
+                   int64_t width, int add, int threads)
+{
+    multiply(x, blocks, bias, out, rows, depth, width, add, threads);
+}
+
+void weft_attend(const float *q, int64_t q_stride, const float *k, int64_t k_stride, const float *v, int64_t v_stride,
+                 float *keys, float *values, const int64_t *begins, const float *bias, int64_t bias_stride, float *scores,
+                 float *out, int64_t rows, int64_t queries, int64_t heads, int64_t shared, int64_t width,
+                 int64_t capacity, int64_t first, int64_t low, int64_t end, float scale, int threads)
+{
+    attend(q, q_stride, k, k_stride, v, v_stride, keys, values, begins, bias, bias_stride, scores, out, rows, queries,
+           heads, shared, width, capacity, first, low, end, scale, threads);
 }

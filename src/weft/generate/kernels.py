@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
 COLUMNS = 64  # as in kernels.c
 MOST_ROWS = 64  # beyond, torch's own product is as fast
 
@@ -34,33 +34,61 @@ class Kernels(NamedTuple):
     run: Kernel
 
 
+_is_forked = False
+
+
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def threads() -> int:
+    """OpenMP's threads do not come along into a forked process; waiting for them would be for ever."""
+    return 1 if _is_forked else torch.get_num_threads()
+
+
 @functools.cache
 def load_kernels() -> Kernels | None:
     """None where there is no compiler, no cache, or not the right numbers: then it goes without."""
     try:
-        library = ctypes.CDLL(str(_compiled()))
-        kernels = Kernels(library.multiply, library.attend, library.run)
-    except (OSError, subprocess.SubprocessError, AttributeError, RuntimeError, ValueError):
+        kernels = _open(_compiled())
+        with torch.device("cpu"), torch.inference_mode(), torch.autocast("cpu", enabled=False):
+            return kernels if _is_right(kernels) else None
+    except (OSError, subprocess.SubprocessError, AttributeError, RuntimeError, ValueError, TypeError):
         return None
-    pointer, number, flag = ctypes.c_void_p, ctypes.c_long, ctypes.c_int
-    kernels.multiply.argtypes = [pointer] * 4 + [number] * 3 + [flag] * 2
+
+
+def _open(library: Path) -> Kernels:
+    try:
+        found = ctypes.CDLL(str(library))
+    except OSError:  # cut off, or made for another system with this home: once more
+        library.unlink()
+        found = ctypes.CDLL(str(_compiled()))
+    kernels = Kernels(found.weft_multiply, found.weft_attend, found.weft_run)
+    pointer, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     strided = [pointer, number]
+    kernels.multiply.argtypes = [pointer] * 4 + [number] * 3 + [flag] * 2
     kernels.attend.argtypes = [
         *strided * 3, pointer, pointer, pointer, *strided, pointer, pointer, *[number] * 9, ctypes.c_float, flag
     ]  # fmt: skip
     kernels.run.argtypes = [*[pointer] * 9, number, pointer, *[number] * 5, flag]
     for kernel in kernels:
         kernel.restype = None
-    with torch.device("cpu"):
-        return kernels if _is_right(kernels) else None
+    return kernels
 
 
 def _compiled() -> Path:
     """The library for this source, compiler and processor."""
+    if os.name != "posix":
+        raise OSError("compiled on Linux and the like only")
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or shutil.which(compiler[0]) is None:
         raise FileNotFoundError("no C compiler")
-    made_of = SOURCE.read_text(), *compiler, *FLAGS, platform.machine(), _processor()
+    made_of = SOURCE.read_text(), *compiler, *FLAGS, platform.machine(), *platform.libc_ver(), _processor()
     name = hashlib.blake2b("\0".join(made_of).encode(), digest_size=12).hexdigest()
     library = _cache() / f"kernels-{name}.so"
     if not library.is_file():
@@ -101,7 +129,7 @@ def _multiplies(multiply: Kernel, chance: torch.Generator) -> bool:
     depth, width, count = 5, COLUMNS + 3, 2
     weight = torch.randn(count * COLUMNS, depth, generator=chance, dtype=torch.float32)
     blocks = weight.view(count, COLUMNS, depth).transpose(1, 2).contiguous()
-    for rows in range(1, 15):
+    for rows in (*range(1, 15), 100):  # the last is shared out among threads
         x, out = (
             torch.randn(rows, depth, generator=chance, dtype=torch.float32),
             torch.ones(rows, width, dtype=torch.float32),

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from weft.generate.kernels import COLUMNS, MOST_ROWS, Kernel, load_kernels
+from weft.generate.kernels import COLUMNS, MOST_ROWS, Kernel, load_kernels, threads
 
 
 class Layout(Protocol):
@@ -63,7 +63,7 @@ class Blocks:
     def _multiply(self, x: Tensor, out: Tensor, add: int) -> Tensor:
         x, (matrix, bias) = x.contiguous(), self.addresses
         shape = x.shape[0], self.depth, self.width
-        self.kernel(x.data_ptr(), matrix, bias, out.data_ptr(), *shape, add, torch.get_num_threads())
+        self.kernel(x.data_ptr(), matrix, bias, out.data_ptr(), *shape, add, threads())
         return out
 
 

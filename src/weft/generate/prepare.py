@@ -39,4 +39,7 @@ def for_reading(network: Network) -> Network:
 
 def state_of(network: Network) -> tuple[tuple[int, int], ...]:
     """Changes when a weight does."""
-    return tuple((parameter.data_ptr(), parameter._version) for parameter in network.parameters())
+    return tuple(
+        (parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version)
+        for parameter in network.parameters()
+    )

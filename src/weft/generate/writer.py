@@ -192,14 +192,14 @@ class Writer:
             rows, copies = settings.beams or 1, range(1)
         else:
             rows = settings.n
-        batch: list[int] = []
+        batch, limit = list[int](), 1
         for place in order_by_length([one.source or one.prompt for one in asked]):
-            one = asked[place]
-            width = len(one.prompt) + task.most + len(one.source or ())
-            limit = max(1, min(ROWS, CACHE_BYTES // (width * self._bytes_per_token)))
             if batch and (len(batch) + 1) * rows > limit:
                 yield _Batch(batch, copies)
                 batch = []
+            if not batch:  # the longest of its batch
+                width = len(asked[place].prompt) + task.most + len(asked[place].source or ())
+                limit = max(1, min(ROWS, CACHE_BYTES // (width * self._bytes_per_token)))
             if len(copies) > limit:
                 yield from (_Batch([place], copies[start : start + limit]) for start in range(0, len(copies), limit))
             else:
