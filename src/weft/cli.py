@@ -189,7 +189,9 @@ def generate(
     slide: Annotated[
         bool, typer.Option("--slide", help="Go on beyond the context, forgetting its older half.")
     ] = False,
-    int8: Annotated[bool, typer.Option("--int8", help="Weights in whole bytes: faster, nearly the same.")] = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Weights in whole bytes: nearly the same; faster in batches.")
+    ] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Print the text as it is written.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.generate.cache import rows_of
 from weft.generate.decoder import Decoder, Ids
 from weft.generate.next_token import Rules
 from weft.generate.settings import Settings
@@ -136,7 +137,7 @@ def search(
         rules.keep(parents.ravel())
         if len(still) < len(running):
             decoder.keep_sources(np.array(still), settings.beams)
-            rules.keep((np.array(still)[:, None] * settings.beams + np.arange(settings.beams)).ravel())
+            rules.keep(rows_of(np.array(still), settings.beams))
             running = [running[place] for place in still]
         newest = np.concatenate([one.tokens[:, -1] for prompt in running for one in searches[prompt]])
         tokens = torch.as_tensor(newest, device=decoder.device)

@@ -7,9 +7,9 @@ Sequences of unequal length share a slab, aligned at their ends:
     sequence b                 b₀  b₁  b₂ │ next
 
 So every sequence's next token goes into the same column (a step writes one slice), a distance is the same column for
-all (which is how relative positions and local windows are told), and a mask that never changes tells the lengths
-apart. Sequences whose lengths lie far apart go into groups with a slab each, so that a short one does not drag along
-the width of a long one. Slabs grow by blocks.
+all (which is how relative positions and local windows are told), and only attention looks at where each begins: our
+kernels start there, torch's attention gets a mask that never changes. Sequences whose lengths lie far apart go into
+groups with a slab each, so that a short one does not drag along the width of a long one. Slabs grow by blocks.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Slab:
         self._mark()
 
     def _mark(self) -> None:
-        """Where sequences begin, after rows have come or gone. No mask while all begin together."""
+        """Where sequences begin, after rows have come or gone, and what follows from that."""
         self.rows = len(self.lengths)
         self.first = self.end - int(self.lengths.max())
         self.mask = None
@@ -57,10 +57,10 @@ class Slab:
             hidden = columns[None, :] < self.begins[:, None]
             self.mask = torch.where(hidden, -torch.inf, 0.0).to(self.store.dtype)[:, None, None, :]
         if self.kernels is not None:
-            layers, _, rows, heads, columns_, width = self.store.shape
-            start, size = self.store.data_ptr(), 4 * rows * heads * columns_ * width
+            layers, _, rows, heads, capacity, width = self.store.shape
+            start, size = self.store.data_ptr(), 4 * rows * heads * capacity * width
             self.addresses = [(start + 2 * layer * size, start + (2 * layer + 1) * size) for layer in range(layers)]
-            self.scores = self.store.new_empty(rows * heads, columns_)
+            self.scores = self.store.new_empty(rows * heads, capacity)
         self._look()
 
     def fill(self, layer: int, k_THD: Tensor, v_THD: Tensor) -> None:
@@ -306,7 +306,7 @@ class KeyValues:
         """As `keep`, of all rows that are written from one of these sources."""
         if self.source is not None:
             self.source.keep(sources)
-        self.written.keep((sources[:, None] * per_source + np.arange(per_source)).ravel())
+        self.written.keep(rows_of(sources, per_source))
 
     def share_source(self, per_source: int) -> None:
         """Each row becomes so many, which look at one source."""
@@ -314,6 +314,11 @@ class KeyValues:
 
     def reorder(self, parents: np.ndarray, depth: int) -> None:
         self.written.reorder(parents, depth)
+
+
+def rows_of(sources: np.ndarray, per_source: int) -> np.ndarray:
+    """The rows that are written from these sources, neighbours each."""
+    return (sources[:, None] * per_source + np.arange(per_source)).ravel()
 
 
 def _bias(relative: RelativeBias | None, length: int) -> Tensor | None:

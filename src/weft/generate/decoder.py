@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import WeftError
-from weft.generate.cache import KeyValues
+from weft.generate.cache import KeyValues, rows_of
 from weft.model.network import Network
 from weft.model.packed import Packed, pack
 from weft.model.recurrent import RecurrentPast
@@ -56,7 +56,7 @@ class Decoder:
     def rows(self) -> int:
         return self.positions.shape[0]
 
-    def step(self, tokens_R: Tensor) -> Tensor:
+    def step(self, tokens_R: Tensor) -> None:
         """Read one more token of each row."""
         self.positions = self.positions + 1
         rows = self.rows
@@ -70,7 +70,6 @@ class Decoder:
         if isinstance(self.past, KeyValues):
             self.past.open_column()
         self.logits = self.head(self.network.read_on(batch, self.past), batch).float()
-        return self.logits
 
     def keep(self, rows: np.ndarray) -> None:
         """Only these rows go on; one may be there several times. In order."""
@@ -80,7 +79,7 @@ class Decoder:
 
     def keep_sources(self, sources: np.ndarray, per_source: int) -> None:
         """Only what is written from these goes on; each has `per_source` rows, which look at it together."""
-        self._pick((sources[:, None] * per_source + np.arange(per_source)).ravel())
+        self._pick(rows_of(sources, per_source))
         if isinstance(self.past, KeyValues):
             self.past.keep_sources(sources, per_source)
 

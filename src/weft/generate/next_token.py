@@ -19,9 +19,8 @@ from weft.generate.ends import Ends
 from weft.generate.settings import Settings
 from weft.tokens.keyed_shuffle import mix
 
-ENOUGH = (
-    256  # tokens that hold the top-p of most distributions; a whole sort of a large vocabulary costs more than a step
-)
+# Tokens that hold the top-p of most distributions: to sort a whole large vocabulary costs more than a step.
+ENOUGH = 256
 
 
 class Rules:
@@ -80,11 +79,6 @@ def left_over(scores_RV: Tensor, settings: Settings) -> tuple[Tensor, Tensor | N
     if settings.temperature is not None:
         scores = scores / settings.temperature
     probabilities, tokens = _shortlist(scores, settings)
-    if tokens is None and settings.typical_p is None:
-        if not settings.min_p:
-            return probabilities, None
-        floor = probabilities.amax(dim=-1, keepdim=True) * settings.min_p
-        return probabilities.masked_fill(probabilities < floor, 0.0), None
     if settings.top_p is not None:
         before = probabilities.cumsum(-1) - probabilities
         # The likeliest always stays, however small p is.

@@ -165,7 +165,7 @@ def as_list(prompts: Any) -> tuple[bool, list[Any]]:
 def _listed(array: np.ndarray | torch.Tensor) -> Any:
     try:
         return array.tolist()
-    except (RuntimeError, ValueError, TypeError, NotImplementedError):  # sparse, nested, without memory …
+    except (RuntimeError, ValueError, TypeError):  # sparse, nested, without memory …
         raise InputError("This tensor does not hold token ids that can be read.") from None
 
 
