@@ -80,7 +80,7 @@ class Weft:
             _, _, (batch,) = one_step(self.network, self.objectives, self.order, self.optimizers, self.spec, self.step)
             self.step += 1
             tokens += len(batch.packed.tokens)
-            flops += training_flops(self.network, batch.packed, None, len(batch.targets))
+            flops += training_flops(self.network, batch.packed, None, batch.scored)
         return tokens, flops
 
 

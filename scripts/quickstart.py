@@ -1,7 +1,7 @@
-"""The first five minutes: two language models out of public-domain text, trained here and now.
+"""The first five minutes: three language models out of public-domain text, trained here and now.
 
-A GPT learns Shakespeare letter by letter and writes; a BERT learns Jane Austen's novels and fills in missing words.
-Each is put beside what counting alone can do.
+A GPT learns Shakespeare letter by letter, another Jane Austen's novels by pieces of words, and both write; a BERT
+learns the novels, too, and fills in missing words. Each is put beside what counting alone can do.
 """
 
 import math
@@ -25,7 +25,7 @@ from weft.train.pretrain import pretrain
 
 ROOT = Path(__file__).parent.parent
 RECIPES, RUNS = ROOT / "recipes", ROOT / "runs"
-PROMPT = "To be, or not to be"
+PROMPT, SECOND_PROMPT = "To be, or not to be", "She was"
 GAPS = [
     "Mr. [MASK] was a very good man.",
     "She could not [MASK] it.",
@@ -38,13 +38,20 @@ def train(name: str) -> tuple[weft.Model, dict]:
     recipe = RECIPES / f"{name}.yml"
     shutil.rmtree(RUNS / name, ignore_errors=True)  # of an earlier quickstart
     results = pretrain(read_recipe(recipe), RECIPES, RUNS / name)
-    return weft.load(RUNS / name / "model"), results
+    return weft.load(RUNS / name / "model"), {"name": name, **results}
 
 
-def by_counting(run: Path) -> float:
-    """Bits per character of a 6-gram on the same validation text."""
-    train, held_out = (open_shards(run / f"tokens/{part}/0")[:-1] for part in ("train", "validation"))
-    return NGram(train, int(max(train.max(), held_out.max())) + 1).loss(held_out) / math.log(2)
+def by_counting(run: Path, order: int) -> float:
+    """Bits per character of an n-gram of the same tokens on the same validation text."""
+    shards = open_shards(run / "tokens/validation/0")
+    train, held_out = open_shards(run / "tokens/train/0")[:-1], shards[:-1]
+    loss = NGram(train, int(max(train.max(), held_out.max())) + 1, order).loss(held_out)
+    return loss / math.log(2) * len(shards) / shards.characters
+
+
+def show_writing(screen: Console, title: str, model: weft.Model, prompt: str, length: int) -> None:
+    written = model.generate(prompt, max_new_tokens=length, temperature=0.8, top_k=40, seed=7, slide=True)
+    screen.print(Panel(f"[bold]{prompt}[/]{escape(written)}", title=title, title_align="left"))
 
 
 def commonest_share(run: Path) -> float:
@@ -57,11 +64,13 @@ def main() -> None:
     screen = Console()
     say("1. A GPT learns three plays of Shakespeare, letter by letter.\n")
     gpt, letters = train("quickstart")
-    say("\n2. A BERT learns three novels by Jane Austen: some words are hidden, it guesses them.\n")
+    say("\n2. Another GPT learns three novels by Jane Austen, by pieces of words.\n")
+    novelist, pieces = train("austen")
+    say("\n3. A BERT learns the novels: some words are hidden, it guesses them.\n")
     bert, words = train("quickstart-bert")
 
-    written = gpt.generate(PROMPT, max_new_tokens=400, temperature=0.8, top_k=40, seed=7, slide=True)
-    screen.print(Panel(f"[bold]{PROMPT}[/]{escape(written)}", title="The GPT writes", title_align="left"))
+    show_writing(screen, "The GPT of letters writes", gpt, PROMPT, 400)
+    show_writing(screen, "The GPT of pieces of words writes", novelist, SECOND_PROMPT, 120)
     table = Table(title="The BERT fills in", title_justify="left", title_style="bold")
     for column in ("sentence", "its best words"):
         table.add_column(column)
@@ -72,10 +81,11 @@ def main() -> None:
     table = Table(title="How good, next to counting", title_justify="left", title_style="bold")
     for column in ("", "weft", "by counting"):
         table.add_column(column)
-    bits, share = letters["validation"]["bits_per_character"], words["validation"]["validation_masked_accuracy"]
-    table.add_row(
-        "GPT: bits per character, less is better", f"{bits:.2f}", f"{by_counting(RUNS / 'quickstart'):.2f} (6-gram)"
-    )
+    for what, results, order in (("letters", letters, 6), ("pieces of words", pieces, 3)):
+        counted = f"{by_counting(RUNS / results['name'], order):.2f} ({order}-gram)"
+        bits = f"{results['validation']['bits_per_character']:.2f}"
+        table.add_row(f"GPT of {what}: bits per character, less is better", bits, counted)
+    share = words["validation"]["validation_masked_accuracy"]
     counted = f"{commonest_share(RUNS / 'quickstart-bert'):.0%} (commonest word)"
     table.add_row("BERT: hidden words found", f"{share:.0%}", counted)
     screen.print(table)

@@ -129,7 +129,7 @@ def test_pairs_are_framed_and_segmented(objectives):
         assert len(ends) == 2
         assert segment.tolist() == [0] * (ends[0] + 1) + [1] * (len(row) - ends[0] - 1)
         assert len(row) <= 32
-    assert len(batch.labels) == 20
+    assert len(batch.answers["next-sentence"].values) == 20
 
 
 def test_corrupted_pairs_restore_the_text_and_the_decoder_reads_one_token_late(objectives):

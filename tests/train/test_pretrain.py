@@ -108,8 +108,8 @@ def theirs(family, run):
                 torch.nn.functional.cross_entropy(logits[0], wanted, reduction="sum", ignore_index=-100)
             )
             counts["tokens"] = counts.get("tokens", 0) + int((wanted != -100).sum())
-            if batch.labels is not None:
-                right = batch.labels[number : number + 1]
+            if "next-sentence" in batch.answers:
+                right = batch.answers["next-sentence"].values[number : number + 1]
                 pair = torch.nn.functional.cross_entropy(answer.seq_relationship_logits, right)
                 sums["pairs"] = sums.get("pairs", 0.0) + float(pair)
                 counts["pairs"] = counts.get("pairs", 0) + 1

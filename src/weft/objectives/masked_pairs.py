@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from weft.objectives.answers import Classes
 from weft.objectives.masked import masked_batch
 from weft.objectives.masking import PLAIN, MaskSpec, Vocabulary
 from weft.objectives.objective import Batch, sample_generator
@@ -36,4 +37,5 @@ class MaskedPairs:
             labels.append(pair.label)
         batch = masked_batch(texts, samples, epochs, seed, self.spec, self.vocabulary, segments)
         counts = {**batch.counts, "next-sentence": len(labels)}
-        return replace(batch, labels=torch.tensor(labels), counts=counts)
+        answers = {"next-sentence": Classes("next-sentence", torch.tensor(labels))}
+        return replace(batch, answers=answers, counts=counts)

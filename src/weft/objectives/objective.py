@@ -1,8 +1,8 @@
 """One protocol for everything a model can learn: how samples become a batch, and what loss and scores come out.
 
-A batch says which rows are scored (`rows`), against what (`targets`); an encoder–decoder has a second, packed target
-side; a pair objective has a label per sequence. `counts` says over how many scored items each loss is to be averaged,
-so that the caller can divide by the true count of a whole step, however it is cut into pieces.
+A batch says which tokens the language head is to guess (`rows`), and what is right (`targets`); an encoder–decoder has
+a second, packed target side; `answers` are what other heads are asked. `counts` says over how many scored items each
+loss is to be averaged, so that the caller can divide by the true count of a whole step, however it is cut into pieces.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,22 +16,29 @@ from torch.nn import functional as F
 from weft.model.loss import vocabulary_loss
 from weft.model.network import Network
 from weft.model.packed import Packed
+from weft.objectives.answers import Answers
 
 
 @dataclass(frozen=True)
 class Batch:
     packed: Packed
-    targets: Tensor  # (N,) right tokens
+    targets: Tensor | None = None  # (N,) right tokens
     rows: Tensor | None = None  # (N,) the tokens that are scored; none: all
     decoder: Packed | None = None  # what the decoder reads
-    labels: Tensor | None = None  # (S,) right answers about whole sequences
-    counts: dict[str, int] = field(default_factory=dict)  # scored items by head
+    answers: dict[str, Answers] = field(default_factory=dict)  # right answers of other heads
+    counts: dict[str, int] = field(default_factory=dict)  # scored items: of the language head, of each of `answers`
 
     def to(self, device: torch.device) -> "Batch":
         if device.type == "cpu":
             return self
-        moved = {name: getattr(self, name) for name in ("packed", "targets", "rows", "decoder", "labels")}
-        return replace(self, **{name: part.to(device) for name, part in moved.items() if part is not None})
+        moved = {name: getattr(self, name) for name in ("packed", "targets", "rows", "decoder")}
+        here = {name: part.to(device) for name, part in moved.items() if part is not None}
+        return replace(self, **here, answers={name: part.to(device) for name, part in self.answers.items()})
+
+    @property
+    def scored(self) -> int:
+        """Tokens that go through the language head."""
+        return 0 if self.targets is None else len(self.targets)
 
 
 class Objective(Protocol):
@@ -53,10 +60,11 @@ def scaled_loss(network: Network, batch: Batch, totals: dict[str, int], smoothin
     reader = batch.decoder or batch.packed
     loss = hidden.new_zeros(())
     for kind, total in totals.items():
-        head, scale = network.head(kind), 1 / max(total, 1)
-        if kind == "next-sentence" and batch.labels is not None:
-            loss = loss + F.cross_entropy(head(hidden, reader), batch.labels, reduction="sum") * scale
+        scale = 1 / max(total, 1)
+        if kind in batch.answers:
+            loss = loss + batch.answers[kind].loss(network, hidden, reader, smoothing) * scale
         else:
+            head = network.head(kind)
             prepared = head.prepare(hidden, reader, batch.rows)
             loss = loss + vocabulary_loss(head, prepared, batch.targets, scale=scale, smoothing=smoothing)
     return loss
@@ -69,9 +77,12 @@ def scores(network: Network, batch: Batch) -> dict[str, float]:
     reader = batch.decoder or batch.packed
     sums: dict[str, float] = {}
     for kind in batch.counts:
-        head = network.head(kind)
-        wanted = batch.targets if batch.labels is None or kind != "next-sentence" else batch.labels
-        logits = head(hidden, reader, batch.rows if wanted is batch.targets else None)
-        sums[f"loss/{kind}"] = float(F.cross_entropy(logits.float(), wanted, reduction="sum"))
-        sums[f"right/{kind}"] = float((logits.argmax(-1) == wanted).sum())
+        if kind in batch.answers:
+            answers = batch.answers[kind]
+            loss, right = answers.loss(network, hidden, reader, 0.0), answers.right(network, hidden, reader)
+        else:
+            logits = network.head(kind)(hidden, reader, batch.rows)
+            loss = F.cross_entropy(logits.float(), batch.targets, reduction="sum")
+            right = (logits.argmax(-1) == batch.targets).sum()
+        sums |= {f"loss/{kind}": float(loss), f"right/{kind}": float(right)}
     return sums

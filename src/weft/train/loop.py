@@ -224,7 +224,7 @@ def _batches(objectives: Sequence[Objective], places: list[Place], spec: TrainSp
 
 
 def _flops(network: Network, batches: list[Batch]) -> float:
-    return sum(training_flops(network, batch.packed, batch.decoder, len(batch.targets)) for batch in batches)
+    return sum(training_flops(network, batch.packed, batch.decoder, batch.scored) for batch in batches)
 
 
 def _device(network: Network) -> torch.device:
