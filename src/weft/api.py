@@ -1,5 +1,5 @@
-"""The verbs of a model in Python: load, create, save; logits, hidden, embed, fill; generate,
-stream, score, choose.
+"""The verbs of a model in Python: load, create, save; logits, hidden, embed, fill, predict; generate, stream, score,
+choose.
 
 What reads goes through one path: texts or ids -> batches of at most `BATCH_TOKENS` tokens, sorted by length so that
 attention finds long runs of equal lengths -> network -> one array per sequence, in the order given.
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import FolderError, InputError
+from weft.folders import MANIFEST, read_json
 from weft.generate.ends import Ends, read_ends
 from weft.generate.judge import Judge, Normalize
 from weft.generate.prepare import for_reading, prepare, state_of
@@ -33,6 +34,7 @@ from weft.tokenizer.read import read_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 
 BATCH_TOKENS = 8192
+KEPT = ("recipe", "task", "results")  # of weft.json, in a copy
 LANGUAGE_HEADS = ("masked", "causal", "seq2seq")
 TASK_HEADS = ("sequence", "token", "span", "next-sentence")
 
@@ -52,7 +54,8 @@ def load(folder: str | Path) -> "Model":
     """A model from a Hugging Face folder (or weft's own format). Strict: every tensor must have its place."""
     folder = Path(folder)
     network, description = read_model(folder)
-    return Model(network, description, read_tokenizer(folder), read_pooling(folder))
+    facts = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+    return Model(network, description, read_tokenizer(folder), read_pooling(folder), facts, folder)
 
 
 def create(
@@ -86,9 +89,12 @@ class Model:
         description: Description,
         tokenizer: Tokenizer | None = None,
         pooling: Pooling | None = None,
+        facts: dict[str, Any] | None = None,
+        folder: Path | None = None,
     ) -> None:
+        """`facts`: what its weft.json says; `folder`: where it was read."""
         self.network, self.description, self._tokenizer = network, description, tokenizer
-        self.pooling = pooling or Pooling()
+        self.pooling, self.facts, self.folder = pooling or Pooling(), facts or {}, folder
         self._writers: dict[bool, Writer] = {}
         self._written_with: Any = None
 
@@ -142,7 +148,8 @@ class Model:
     def save(self, folder: str | Path) -> str:
         """Write a folder that `weft.load` and `transformers` open; atomic. Returns the format, as `format`."""
         files = {**(self._tokenizer.saved_files() if self._tokenizer else {}), **self.pooling.files}
-        saved_as = write_model(self.network, self._described(), Path(folder), files=files)
+        kept = {key: self.facts[key] for key in KEPT if key in self.facts}
+        saved_as = write_model(self.network, self._described(), Path(folder), files=files, facts=kept)
         if saved_as == "weft":
             say(f"{folder}: {OWN_FORMAT}")
         return saved_as
@@ -230,6 +237,20 @@ class Model:
         words = [*ids[:place], token, *ids[place + 1 :]]
         word = self.tokenizer.engine.decode([token], skip_special_tokens=False).strip()
         return Filled(word, probability, self.tokenizer.decode(words))
+
+    def predict(self, texts: Any, *, task: str | None = None, details: bool = False) -> Any:
+        """What a fine-tuned model says: a dictionary for a text, a list of them for a list.
+
+        A pair, or a question and its context, is a tuple of two texts; words to be tagged are a text or a list of
+        words; a dictionary names the parts. `task` says what to do where the model does not know.
+        """
+        from weft.tasks.evaluation import Subject
+        from weft.tasks.predict import is_alone, predict_texts
+
+        subject = Subject.of(self.network, self.description, self.tokenizer, self.facts, task, self.folder)
+        alone = is_alone(subject.task, texts)
+        answers = predict_texts(subject, [texts] if alone else list(texts), details=details)
+        return answers[0] if alone else answers
 
     def generate(
         self, prompts: Prompts, *, details: bool = False, int8: bool = False, progress: bool = False, **settings: Any

@@ -144,6 +144,78 @@ def pretrain(
 
 
 @app.command()
+def finetune(
+    recipe: Annotated[Path, typer.Argument(help="A recipe (.yml) with a finetune section.")],
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The run folder (runs/NAME).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Teach a model a task: classify, tag, answer, translate …; with a report beside a classical method."""
+    from weft.recipe import read_recipe
+    from weft.tasks.finetune import finetune
+
+    read = read_recipe(recipe, settings or ())
+    folder = output or Path("runs") / read.name
+    results = finetune(read, recipe.parent, folder, resume=resume)
+    _print(results, as_json)
+    _next(f"weft predict {results['model']} TEXT", f"{folder}/report.html shows it.", quiet=as_json)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    data: Annotated[list[Path], typer.Argument(help="A file of examples; or two parallel texts.")],
+    task: Annotated[str | None, typer.Option(help="What it is to do; as it was fine-tuned, if left out.")] = None,
+    train: Annotated[
+        list[Path] | None, typer.Option(help="What a classical method learns from, to stand beside; may be repeated.")
+    ] = None,
+    column: Annotated[list[str] | None, typer.Option(help="role=column, such as text=sentence; repeated.")] = None,
+    encoding: Annotated[str, typer.Option(help="Of the files.")] = "utf-8",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A folder for report.html and .json.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How good a model is at its task: metrics with intervals, the hardest mistakes, cost, a baseline beside it."""
+    from weft.tasks.command import evaluate_model
+
+    _print(evaluate_model(model, data, task, train or [], column or [], encoding, output), as_json)
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="What to answer; of a pair, its texts one by one.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A file of rows (.txt: lines; .csv, .jsonl …).")] = None,
+    task: Annotated[str | None, typer.Option(help="What it is to do; as it was fine-tuned, if left out.")] = None,
+    column: Annotated[list[str] | None, typer.Option(help="role=column, such as text=sentence; repeated.")] = None,
+    encoding: Annotated[str, typer.Option(help="Of the file.")] = "utf-8",
+    details: Annotated[bool, typer.Option("--details", help="All labels, the next best answers.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file for the answers (.jsonl).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on behind what --output holds already.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer texts, or every row of a file: one JSON line each."""
+    from weft.tasks.command import predict_given, predict_rows
+
+    if (file is None) == (not texts):
+        raise InputError("Give texts, or --file, one of them.")
+    if file is None:
+        if output is not None or resume:
+            raise InputError("--output and --resume go with --file.")
+        answers = predict_given(model, texts or [], task, details=details)
+        if as_json:
+            print(_as_json({"answers": answers}))
+        else:
+            print("\n".join(_as_json(answer) for answer in answers))
+        return
+    if as_json and output is None:
+        raise InputError("--json prints one object; give the answers a file with --output.")
+    facts = predict_rows(model, file, task, column or [], encoding, output, details=details, resume=resume)
+    if as_json:
+        print(_as_json(facts))
+
+
+@app.command()
 def run(
     recipe: Annotated[Path, typer.Argument(help="A recipe (.yml).")],
     settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,

@@ -23,8 +23,6 @@ from weft.model.packed import Packed
 
 
 class Answers(Protocol):
-    head: str
-
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor: ...
 
     def right(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:

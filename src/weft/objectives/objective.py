@@ -5,6 +5,7 @@ a second, packed target side; `answers` are what other heads are asked. `counts`
 loss is to be averaged, so that the caller can divide by the true count of a whole step, however it is cut into pieces.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -25,7 +26,7 @@ class Batch:
     targets: Tensor | None = None  # (N,) right tokens
     rows: Tensor | None = None  # (N,) the tokens that are scored; none: all
     decoder: Packed | None = None  # what the decoder reads
-    answers: dict[str, Answers] = field(default_factory=dict)  # right answers of other heads
+    answers: Mapping[str, Answers] = field(default_factory=dict)  # right answers of other heads
     counts: dict[str, int] = field(default_factory=dict)  # scored items: of the language head, of each of `answers`
 
     def to(self, device: torch.device) -> "Batch":
@@ -64,6 +65,7 @@ def scaled_loss(network: Network, batch: Batch, totals: dict[str, int], smoothin
         if kind in batch.answers:
             loss = loss + batch.answers[kind].loss(network, hidden, reader, smoothing) * scale
         else:
+            assert batch.targets is not None
             head = network.head(kind)
             prepared = head.prepare(hidden, reader, batch.rows)
             loss = loss + vocabulary_loss(head, prepared, batch.targets, scale=scale, smoothing=smoothing)
@@ -81,6 +83,7 @@ def scores(network: Network, batch: Batch) -> dict[str, float]:
             answers = batch.answers[kind]
             loss, right = answers.loss(network, hidden, reader, 0.0), answers.right(network, hidden, reader)
         else:
+            assert batch.targets is not None
             logits = network.head(kind)(hidden, reader, batch.rows)
             loss = F.cross_entropy(logits.float(), batch.targets, reduction="sum")
             right = (logits.argmax(-1) == batch.targets).sum()

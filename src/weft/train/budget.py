@@ -20,11 +20,11 @@ class Budget:
     kind: Literal["seconds", "steps", "tokens", "epochs"]
 
 
-def read_budget(text: str) -> Budget:
+def read_budget(text: str, key: str = "pretrain.budget") -> Budget:
     found = PATTERN.fullmatch(text)
     if not found or float(found[1]) == 0:
         raise RecipeError(
-            f"pretrain.budget cannot be {text!r}: say how long, such as 20m, 2h, 2000 steps, 50M tokens or 3 epochs."
+            f"{key} cannot be {text!r}: say how long, such as 20m, 2h, 2000 steps, 50M tokens or 3 epochs."
         )
     number, time, factor, noun = found.groups()
     if time:

@@ -62,31 +62,41 @@ def build_network(
             f"The tokenizer has {tokenizer.vocabulary:,} tokens, the model {built.saved.vocabulary:,}: they do not "
             "belong together."
         )
-    config = {**built.description.config, **_token_ids(tokenizer, built.saved)}
+    config = {**built.description.config, **token_ids(tokenizer, built.saved)}
     return replace(built, description=replace(built.description, config=config))
 
 
 def _from_family(
     section: ModelSection, head: str, tokenizer: Tokenizer, length: int, dropout: float | None, seed: int
 ) -> Built:
-    settings = {key: value for key, value in section.settings().items() if key not in ("family", "labels", "head")}
     assert section.family is not None
-    kind = find_family(section.family)
-    names = {knob.name for knob in fields(kind)}
+    settings = family_settings(section, tokenizer, length)
+    family, saved = design(section.family, head=head, **settings)
+    _, trained = design(section.family, head=head, **{**settings, **dropout_rates(family, set(settings), dropout)})
+    return Built(fresh_network(trained, seed), saved, Description(family, head))
+
+
+def fresh_network(architecture: Architecture, seed: int) -> Network:
+    """To be trained from nothing: where norms come first, blocks begin by adding nothing."""
+    network = create(architecture, seed)
+    if all(stack is None or stack.block.order == "pre" for stack in (architecture.encoder, architecture.decoder)):
+        silence_blocks(network)
+    return network
+
+
+def family_settings(section: ModelSection, tokenizer: Tokenizer, length: int) -> dict[str, Any]:
+    """What the recipe says of a fresh model, with the vocabulary and the positions that it needs."""
+    assert section.family is not None
+    settings = {key: value for key, value in section.settings().items() if key not in ("family", "labels", "head")}
+    names = {knob.name for knob in fields(find_family(section.family))}
     settings.setdefault("vocabulary", tokenizer.vocabulary)
     if "pad" in names and (pad := tokenizer.id_of("pad")) is not None:
         settings.setdefault("pad", pad)
     if "positions" in names and section.size is None:
-        before = (
-            settings.get("pad", 1) + 1 if section.family == "roberta" else 0
-        )  # RoBERTa counts from behind its padding
+        # RoBERTa counts from behind its padding.
+        before = settings.get("pad", 1) + 1 if section.family == "roberta" else 0
         settings.setdefault("positions", length + before)
-    family, saved = design(section.family, head=head, **settings)
-    _, trained = design(section.family, head=head, **{**settings, **_rates(family, set(settings), dropout)})
-    network = create(trained, seed)
-    if all(stack is None or stack.block.order == "pre" for stack in (trained.encoder, trained.decoder)):
-        silence_blocks(network)
-    return Built(network, saved, Description(family, head))
+    return settings
 
 
 def _from_folder(folder: Path, head: str, dropout: float | None, seed: int) -> Built:
@@ -101,7 +111,7 @@ def _from_folder(folder: Path, head: str, dropout: float | None, seed: int) -> B
         trained.load_state_dict(network.state_dict())
         return Built(trained, architecture, description)
     saved = family.architecture(head)
-    trained = create(replace(family, **_rates(family, set(), dropout)).architecture(head), seed)
+    trained = create(replace(family, **dropout_rates(family, set(), dropout)).architecture(head), seed)
     loaded, fresh = network.state_dict(), trained.state_dict()
     missing = [name for name in fresh if name not in loaded]
     if missing:
@@ -110,7 +120,7 @@ def _from_folder(folder: Path, head: str, dropout: float | None, seed: int) -> B
     return Built(trained, saved, replace(description, head=head, labels=()))
 
 
-def _rates(family: Family, given: set[str], dropout: float | None) -> dict[str, Any]:
+def dropout_rates(family: Family | type[Family], given: set[str], dropout: float | None) -> dict[str, Any]:
     """Every dropout rate of the family that was not set in so many words."""
     names = [knob.name for knob in fields(family) if knob.name.endswith("dropout")]
     if dropout is None:
@@ -130,7 +140,7 @@ def _with_dropout(spec: Any, rate: float, *, everywhere: bool = False) -> Any:
     return replace(spec, **changed)
 
 
-def _token_ids(tokenizer: Tokenizer, architecture: Architecture) -> dict[str, int]:
+def token_ids(tokenizer: Tokenizer, architecture: Architecture) -> dict[str, int]:
     found = {}
     for key, roles in ROLES.items():
         if key == "decoder_start_token_id" and not architecture.is_encoder_decoder:

@@ -51,7 +51,7 @@ class TrainSpec:
     validate_every: int = 200
     checkpoint_every: int = 500
     keep: int = 2
-    patience: int | None = None  # validations without a better loss before the run stops early
+    patience: int | None = None  # validations that are not the best before the run stops early
 
 
 Retime = Callable[[int, float], TrainSpec]
@@ -66,6 +66,10 @@ class Hooks:
     # be. It must write its answer down: a run that goes on after a kill is not asked again.
     retime: Retime | None = None
     figures: Callable[[dict[str, float]], dict[str, float]] | None = None  # more figures out of validation's losses
+    measure: Callable[[], dict[str, float]] | None = (
+        None  # validation in the caller's own way; a `validation_loss`, too
+    )
+    best_by: str | None = None  # the figure, the higher the better, that tells the best weights; if none, the loss does
     peak: float | None = None  # FLOP/s of the machine, to say how much of it is used
 
 
@@ -90,12 +94,12 @@ def train(
     resume: bool = False,
     hooks: Hooks | None = None,
 ) -> dict[str, Any]:
-    """Train in place. `objectives[s]` makes batches of source `s`. Returns the last state: step, best, best_loss."""
+    """Train in place. `objectives[s]` makes batches of source `s`. Returns the last state: step, best, best_cost."""
     network.train()
     hooks = hooks or Hooks()
     optimizers = make_optimizers(network, spec.optimizer)
     checkpoints = folder / CHECKPOINTS
-    state: dict[str, Any] = {"step": 0, "tokens": 0, "lowest": math.inf, "best": None, "best_loss": None, "waited": 0}
+    state: dict[str, Any] = {"step": 0, "tokens": 0, "lowest": math.inf, "best": None, "best_cost": None, "waited": 0}
     if resume and (found := restore_newest(checkpoints, network, optimizers)):
         state = found
         say(f"Going on from step {state['step']:,}.")
@@ -118,10 +122,10 @@ def train(
             facts = {"step": step, "tokens": state["tokens"], "loss": loss, "grad_norm": norm}
             facts["lr"] = optimizers[-1].param_groups[0]["lr"]
             is_last = step == spec.steps
-            if validation and (is_last or step % spec.validate_every == 0):
-                facts |= validate(network, validation, spec.precision)
+            if (validation or hooks.measure) and (is_last or step % spec.validate_every == 0):
+                facts |= hooks.measure() if hooks.measure else validate(network, validation, spec.precision)
                 facts |= hooks.figures(facts) if hooks.figures is not None else {}
-                _remember(state, facts["validation_loss"], step)
+                _remember(state, facts, hooks.best_by, step)
             validated = "validation_loss" in facts
             if hooks.sample is not None and validated and (is_last or step % (SAMPLE_EVERY * spec.validate_every) == 0):
                 facts["sample"] = hooks.sample()
@@ -141,7 +145,7 @@ def train(
             f"Stopped at step {step:,} of {spec.steps:,}; --resume, or weft run again, goes on from here."
         )
     if step < spec.steps:
-        say(f"Stopping early at step {step:,}: {spec.patience} validations without a better loss.")
+        say(f"Stopping early at step {step:,}: {spec.patience} validations without a better one.")
     return state
 
 
@@ -235,11 +239,13 @@ def _precise(device: torch.device, precision: torch.dtype) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == torch.bfloat16)
 
 
-def _remember(state: dict[str, Any], loss: float, step: int) -> None:
+def _remember(state: dict[str, Any], facts: dict[str, Any], best_by: str | None, step: int) -> None:
+    loss = facts["validation_loss"]
     if not math.isfinite(loss):
         raise Diverged(f"At step {step:,} the validation loss is {loss}: training has diverged.")
-    if state["best_loss"] is None or loss < state["best_loss"]:
-        state.update(best=step, best_loss=loss, waited=0)
+    cost = loss if best_by is None else -facts[best_by]
+    if state["best_cost"] is None or cost < state["best_cost"]:
+        state.update(best=step, best_cost=cost, waited=0)
     else:
         state["waited"] += 1
 

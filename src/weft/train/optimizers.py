@@ -8,6 +8,7 @@ fast (CUDA). Joined matrices (query, key and value; gate and up) are orthogonali
 maps stored as one.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,26 +33,49 @@ class OptimizerSpec:
     betas: tuple[float, float] = (0.9, 0.95)
     epsilon: float = 1e-8
     matrix_rate: float = 0.02  # Muon's own, for matrices
+    layer_decay: float = 1.0  # each layer learns so much slower than the one above it (Howard & Ruder 2018)
 
 
 def make_optimizers(network: Network, spec: OptimizerSpec) -> list[Optimizer]:
     """One optimizer, or two. Each group remembers its peak rate as `peak`, which the schedule multiplies."""
     matrices = _matrices(network) if spec.kind == "muon" else {}
-    rest = [(name, p) for name, p in network.named_parameters() if p.requires_grad and name not in matrices]
+    by_rate: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad and name not in matrices:
+            decay = spec.weight_decay if parameter.dim() >= 2 else 0.0
+            by_rate.setdefault((decay, _slowed(name, network, spec)), []).append(parameter)
     groups = [
-        {"params": [p for _, p in rest if p.dim() >= 2], "weight_decay": spec.weight_decay},
-        {"params": [p for _, p in rest if p.dim() < 2], "weight_decay": 0.0},
+        {"params": parameters, "weight_decay": decay, "peak": spec.learning_rate * share}
+        for (decay, share), parameters in sorted(by_rate.items(), key=lambda item: item[0], reverse=True)
     ]
-    groups = [{**group, "peak": spec.learning_rate} for group in groups if group["params"]]
     adamw = AdamW(groups, lr=spec.learning_rate, betas=spec.betas, eps=spec.epsilon, fused=True)
     if not matrices:
         return [adamw]
-    decay = spec.weight_decay
     parts = [
-        {"params": [network.get_parameter(name)], "rows": rows, "peak": spec.matrix_rate, "weight_decay": decay}
+        {
+            "params": [network.get_parameter(name)],
+            "rows": rows,
+            "peak": spec.matrix_rate * _slowed(name, network, spec),
+            "weight_decay": spec.weight_decay,
+        }
         for name, rows in matrices.items()
     ]
     return [Muon(parts, learning_rate=spec.matrix_rate), adamw]
+
+
+def _slowed(name: str, network: Network, spec: OptimizerSpec) -> float:
+    """The share of the rate that a parameter gets: all of it in the head, less in each layer below, least in the
+    embeddings.
+    """
+    if spec.layer_decay == 1.0:
+        return 1.0
+    side = name.partition(".")[0]
+    stacks = {"encoder": network.architecture.encoder, "decoder": network.architecture.decoder}
+    stack = stacks.get(side)
+    layers = stack.layers if stack is not None else network.architecture.layers
+    if found := re.match(r"(?:encoder|decoder)\.blocks\.(\d+)\.", name):
+        return spec.layer_decay ** (layers - int(found[1]))
+    return spec.layer_decay ** (layers + 1) if side in ("embed", "decoder_embed") else 1.0
 
 
 def set_rate(optimizers: Iterable[Optimizer], share: float, step: int) -> None:

@@ -64,12 +64,32 @@ def save_plan(folder: Path, recipe: Recipe, base: Path, model: ModelSection, pla
     """The recipe as it is carried out. Its paths are absolute, so that it can be run from here as well."""
     tree = recipe.model_copy(update={"pretrain": plan}).asked()
     tree["model"] = {"path": model.path} if model.path is not None else model.settings()
-    corpus = tree["corpus"]
+    write_plan(folder, tree, base)
+
+
+def write_plan(folder: Path, tree: dict[str, Any], base: Path) -> None:
+    """A recipe's values as they were settled, with absolute paths."""
+    corpus = tree.get("corpus", {})
     tests = (corpus.get("build", {}).get("decontaminate") or {}).get("against", ())
-    for section in (corpus, tree.get("tokenizer", {}), tree["model"], *corpus.get("sources", ()), *tests):
+    sections = (corpus, tree.get("tokenizer", {}), tree.get("model", {}), *corpus.get("sources", ()), *tests)
+    for section in sections:
         if "path" in section and "://" not in section["path"]:
-            section["path"] = str((base / section["path"]).resolve())
+            section["path"] = _absolute(section["path"], base)
+    tuned = tree.get("finetune", {})
+    if isinstance(tuned.get("model"), str):
+        tuned["model"] = _absolute(tuned["model"], base)
+    data = tuned.get("data", {})
+    for split in ("train", "validation", "test"):
+        if split in data:
+            said = data[split]
+            data[split] = _absolute(said, base) if isinstance(said, str) else [_absolute(path, base) for path in said]
     write_file(folder / PLAN, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
+
+
+def _absolute(path: str, base: Path) -> str:
+    """A part of an archive, archive::part, is named by both."""
+    file, mark, part = path.partition("::")
+    return str((base / file).resolve()) + mark + part
 
 
 def load_plan(folder: Path, model: ModelSection) -> Planned | None:
@@ -94,6 +114,11 @@ def fingerprint(recipe: Recipe, base: Path) -> str:
     if corpus is not None and corpus.build is not None and corpus.build.decontaminate is not None:
         paths += [entry.path for entry in corpus.build.decontaminate.against]
     paths += [section.path for section in (corpus, recipe.tokenizer, recipe.model) if section and section.path]
+    if recipe.finetune is not None:
+        paths += [recipe.finetune.model] if isinstance(recipe.finetune.model, str) else []
+        said = (getattr(recipe.finetune.data, split) for split in ("train", "validation", "test"))
+        listed = (path for one in said if one is not None for path in ([one] if isinstance(one, str) else one))
+        paths += [path.partition("::")[0] for path in listed]
     digest = hashlib.sha256()
     for path in paths:
         for file in _files_at(base / path) if "://" not in path else ():

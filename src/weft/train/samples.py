@@ -47,6 +47,7 @@ def _written_on(network: Network, tokenizer: Tokenizer, prompt: list[int], seed:
 def _answers(network: Network, tokenizer: Tokenizer, batch: Batch) -> str:
     """The first few questions of a batch: what was asked for, and the model's best guess."""
     batch = batch.to(next(network.parameters()).device)
+    assert batch.targets is not None
     kind = next(kind for kind in ("masked", "seq2seq") if kind in network.heads)
     reader = batch.decoder or batch.packed
     rows = torch.arange(len(batch.targets), device=batch.targets.device) if batch.rows is None else batch.rows

@@ -1,0 +1,84 @@
+"""The classical text classifier: logistic regression on TF-IDF vectors, each class against the rest.
+
+On sparse vectors liblinear's dual coordinate descent is the quickest solver by far: 20 Newsgroups takes it 8 seconds,
+its primal sibling 49 and L-BFGS 114, all to the same accuracy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from weft.errors import needs
+
+from .vectors import PURPOSE, WordVectors
+
+
+@dataclass(frozen=True)
+class LogisticRegression:
+    """Yes or no, for each of several columns."""
+
+    weights: np.ndarray  # (features, columns)
+    biases: np.ndarray
+
+    @classmethod
+    def fit(cls, vectors: Any, columns: np.ndarray, C: float = 10) -> Self:
+        """C says how large weights may grow. Vectors of length 1 ask for more than scikit-learn's 1."""
+        linear = needs("sklearn.linear_model", *PURPOSE)
+        weights = np.zeros((vectors.shape[1], columns.shape[1]), np.float32)
+        biases = np.where(columns.all(0), np.inf, -np.inf)  # of a column that is always yes, or always no
+        for column in np.flatnonzero(columns.any(0) & ~columns.all(0)):
+            learner = linear.LogisticRegression(solver="liblinear", dual=True, C=C, max_iter=1000, random_state=0)
+            learner.fit(vectors, columns[:, column])
+            weights[:, column], biases[column] = learner.coef_[0], learner.intercept_[0]
+        return cls(weights, biases)
+
+    def chances(self, vectors: Any) -> np.ndarray:
+        return (1 + np.tanh((vectors @ self.weights + self.biases) / 2)) / 2  # the sigmoid, safe from overflow
+
+
+@dataclass(frozen=True)
+class TextClassifier:
+    """One label of several."""
+
+    vectors: WordVectors
+    regression: LogisticRegression
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], labels: Sequence[int], count: int) -> Self:
+        vectors = WordVectors.fit(texts)
+        return cls(vectors, LogisticRegression.fit(vectors.of(texts), one_hot(labels, count)))
+
+    def probabilities(self, texts: Sequence[str]) -> np.ndarray:
+        """(texts, count); a class that never came in training has 0."""
+        return shares_of(self.regression.chances(self.vectors.of(texts)))
+
+
+@dataclass(frozen=True)
+class LabelsClassifier:
+    """Several labels at once, each for itself."""
+
+    vectors: WordVectors
+    regression: LogisticRegression
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], labels: np.ndarray) -> Self:
+        """`labels`: bool (texts, labels)."""
+        vectors = WordVectors.fit(texts)
+        return cls(vectors, LogisticRegression.fit(vectors.of(texts), np.asarray(labels, bool)))
+
+    def probabilities(self, texts: Sequence[str]) -> np.ndarray:
+        """(texts, labels); a label that always or never came in training has 1 or 0."""
+        return self.regression.chances(self.vectors.of(texts))
+
+
+def one_hot(labels: Sequence[int], count: int) -> np.ndarray:
+    """bool (labels, count)"""
+    return np.asarray(labels)[:, None] == np.arange(count)
+
+
+def shares_of(chances: np.ndarray) -> np.ndarray:
+    """Rows that sum to 1."""
+    chances = np.where(chances.any(1, keepdims=True), chances, 1)  # all may have been rounded to 0
+    return chances / chances.sum(1, keepdims=True)

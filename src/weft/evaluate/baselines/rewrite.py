@@ -1,0 +1,81 @@
+"""The classical rewriters, for summaries, translations and replies: take what is there.
+
+`LeadSentences` keeps the beginning, which for news is hard to beat; `Copy` keeps everything, the floor of every
+rewriting; `NearestNeighbour` answers with what the most similar source of the training data was answered with.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from weft.corpus.words import words_of
+from weft.tokens.shards import split_sentences
+
+from .vectors import WordVectors
+
+MOST_SENTENCES = 10
+SAMPLE = 2000  # sources, to choose how many sentences
+BLOCK = 4_000_000  # cosines at once: 16 MB
+
+
+@dataclass(frozen=True)
+class Copy:
+    def predict(self, sources: Sequence[str]) -> list[str]:
+        return list(sources)
+
+
+@dataclass(frozen=True)
+class LeadSentences:
+    """The first few sentences; where a source has lines, as a dialogue does, the first few lines."""
+
+    count: int
+
+    @classmethod
+    def fit(cls, sources: Sequence[str], targets: Sequence[str]) -> Self:
+        """As many as share the most words with the targets; of equals, the fewest."""
+        sources, targets = sources[:SAMPLE], targets[:SAMPLE]
+
+        def agreement(count: int) -> float:
+            leads = cls(count).predict(sources)
+            return sum(_overlap(lead, target) for lead, target in zip(leads, targets, strict=True))
+
+        return cls(max(range(1, MOST_SENTENCES + 1), key=agreement))
+
+    def predict(self, sources: Sequence[str]) -> list[str]:
+        return [_lead(source.strip(), self.count) for source in sources]
+
+
+@dataclass(frozen=True)
+class NearestNeighbour:
+    vectors: WordVectors
+    sources: Any  # (features, sources), sparse
+    targets: list[str]
+
+    @classmethod
+    def fit(cls, sources: Sequence[str], targets: Sequence[str]) -> Self:
+        vectors = WordVectors.fit(sources)
+        return cls(vectors, vectors.of(sources).T.tocsr(), list(targets))
+
+    def predict(self, sources: Sequence[str]) -> list[str]:
+        """The target of the source with the highest cosine; of equals, the first."""
+        found: list[str] = []
+        rows = max(BLOCK // len(self.targets), 1)
+        for start in range(0, len(sources), rows):
+            cosines = (self.vectors.of(sources[start : start + rows]) @ self.sources).toarray()
+            found += (self.targets[place] for place in np.argmax(cosines, 1))
+        return found
+
+
+def _lead(source: str, count: int) -> str:
+    parts = source.splitlines(keepends=True) if "\n" in source else split_sentences(source)
+    return "".join(parts[:count]).strip()
+
+
+def _overlap(text: str, target: str) -> float:
+    """F1 of the words, as often as they come."""
+    ours, theirs = Counter(words_of(text.lower())), Counter(words_of(target.lower()))
+    total = ours.total() + theirs.total()
+    return 2 * (ours & theirs).total() / total if total else 1.0

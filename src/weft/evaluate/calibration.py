@@ -1,0 +1,48 @@
+"""Whether a classifier is as often right as it says.
+
+Of all predictions made with 80 % confidence, 80 % should be right. The expected calibration error (ECE, Naeini et al.
+2015; Guo et al. 2017) sorts predictions into ten bins of confidence and averages how far each bin is off. The Brier
+score (1950) is the squared distance between the probabilities and the truth, summed over labels: 0 is best, 2 is
+certain and always wrong. (With two labels some halve it.)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from weft.evaluate.examples import check_pairs
+
+BINS = 10
+
+
+@dataclass(frozen=True)
+class Bin:
+    confidence: float  # mean of the top probabilities
+    accuracy: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    ece: float
+    brier: float
+    bins: tuple[Bin, ...]  # with the confidence rising; those that hold nothing are left out
+
+
+def calibration(probabilities_NL: ArrayLike, gold: ArrayLike) -> Calibration:
+    probabilities, gold = np.asarray(probabilities_NL, np.float64), np.asarray(gold)
+    check_pairs(gold, probabilities)
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == gold
+    edges = np.linspace(0, 1, BINS + 1)[1:-1]  # a bin holds its upper edge, as in Guo et al.
+    place = np.digitize(confidence, edges, right=True)
+    bins = tuple(
+        Bin(float(confidence[inside].mean()), float(right[inside].mean()), int(inside.sum()))
+        for inside in (place == number for number in range(BINS))
+        if inside.any()
+    )
+    return Calibration(
+        ece=sum(one.count * abs(one.accuracy - one.confidence) for one in bins) / len(gold),
+        brier=float(((probabilities**2).sum(1) - 2 * probabilities[np.arange(len(gold)), gold] + 1).mean()),
+        bins=bins,
+    )

@@ -1,0 +1,159 @@
+"""Named entities: spans of words, written as a tag per word.
+
+There are several ways to write them. IOB2 opens each span with B-; IOB1 only where a span follows another of its kind;
+BIOES (BILOU, BMES) also marks the last word and a span of one. All are read alike, and as conlleval and seqeval read
+them: B- and S- always open a span, an I- or E- does where there is none of its kind to go on with, E- and S- close it.
+So nothing a model writes is unreadable. What a scheme adds is only which tags are invalid, and these can be counted.
+
+A span is right if its words and its kind are. Counts per sentence and kind are kept apart from the figures, so that
+the bootstrap can draw sentences.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from weft.evaluate.classes import ClassScore, class_score, ratio
+from weft.evaluate.examples import check_pairs
+
+Scheme = Literal["iob1", "iob2", "bioes", "plain"]  # plain: tags of words, as parts of speech; there are no spans
+Tags = Sequence[str]
+
+_TAG = re.compile(r"O|[BIOESLUM]-.+", re.DOTALL)
+_SAME = {"L": "E", "U": "S", "M": "I"}  # BILOU's last and unit, BMES's middle
+
+
+class Span(NamedTuple):
+    start: int
+    end: int  # exclusive
+    kind: str
+
+
+def guess_scheme(sequences: Iterable[Tags]) -> Scheme:
+    """The scheme in which the fewest tags are invalid."""
+    sequences = [list(tags) for tags in sequences]
+    seen = {tag for tags in sequences for tag in tags}
+    if not all(_TAG.fullmatch(tag) for tag in seen):
+        return "plain"
+    if any(_parted(tag)[0] in "ES" for tag in seen):
+        return "bioes"
+    iob1, iob2 = (sum(_count_invalid(tags, scheme) for tags in sequences) for scheme in ("iob1", "iob2"))
+    return "iob1" if iob1 < iob2 else "iob2"
+
+
+def spans_of(tags: Tags, scheme: Scheme) -> list[Span]:
+    return [] if scheme == "plain" else _read(tags)
+
+
+def tags_of(spans: Iterable[Span], length: int) -> list[str]:
+    """As IOB2."""
+    tags = ["O"] * length
+    for start, end, kind in spans:
+        if not 0 <= start < end <= length or any(tag != "O" for tag in tags[start:end]):
+            raise ValueError(f"the span {start}–{end} is empty, outside of {length} words or overlaps another")
+        tags[start:end] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start - 1)
+    return tags
+
+
+def repaired(tags: Tags, scheme: Scheme) -> tuple[list[str], int]:
+    """The same spans as IOB2, and how many of the tags were invalid. Plain tags stay what they are."""
+    if scheme == "plain":
+        return list(tags), 0
+    return tags_of(_read(tags), len(tags)), _count_invalid(tags, scheme)
+
+
+def entity_figures(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, float]:
+    """Precision, recall and F1 over all spans, and the mean of the kinds' F1 ("f1_macro")."""
+    counts = entity_counts(gold, predicted)[1].sum(0)
+    return {name: float(value) for name, value in counted_figures(counts).items()}
+
+
+def per_type(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, ClassScore]:
+    kinds, counts = entity_counts(gold, predicted)
+    return {
+        kind: class_score(right, right + extra, right + missed)
+        for kind, (right, extra, missed) in zip(kinds, counts.sum(0).tolist(), strict=True)
+    }
+
+
+def entity_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> tuple[list[str], np.ndarray]:
+    """The kinds that occur, and (sentences, kinds, 3) counts: spans found, spans too many, spans missed."""
+    _check_lengths(gold, predicted)
+    pairs = [(set(_read(ours)), set(_read(theirs))) for ours, theirs in zip(predicted, gold, strict=True)]
+    kinds = sorted({span.kind for ours, theirs in pairs for span in ours | theirs})
+    column = {kind: number for number, kind in enumerate(kinds)}
+    counts = np.zeros((len(pairs), len(kinds), 3), np.int64)
+    for row, (ours, theirs) in enumerate(pairs):
+        for place, spans in enumerate((ours & theirs, ours - theirs, theirs - ours)):
+            for span in spans:
+                counts[row, column[span.kind], place] += 1
+    return kinds, counts
+
+
+def counted_figures(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Figures of shape (…) from counts of shape (…, kinds, 3). The mean in "f1_macro" is over the kinds that occur."""
+    right, extra, missed = np.moveaxis(counts, -1, 0)
+    f1 = ratio(2 * right, 2 * right + extra + missed)
+    occurring = (counts.sum(-1) > 0).sum(-1)
+    right, extra, missed = (part.sum(-1) for part in (right, extra, missed))
+    return {
+        "precision": ratio(right, right + extra),
+        "recall": ratio(right, right + missed),
+        "f1": ratio(2 * right, 2 * right + extra + missed),
+        "f1_macro": ratio(f1.sum(-1), occurring),
+    }
+
+
+def tag_accuracy(gold: Sequence[Tags], predicted: Sequence[Tags]) -> float:
+    """The share of words with the right tag."""
+    _check_lengths(gold, predicted)
+    right = sum(a == b for row, other in zip(gold, predicted, strict=True) for a, b in zip(row, other, strict=True))
+    return float(ratio(right, sum(map(len, gold))))
+
+
+def _check_lengths(gold: Sequence[Tags], predicted: Sequence[Tags]) -> None:
+    check_pairs(gold, predicted)
+    for number, (theirs, ours) in enumerate(zip(gold, predicted, strict=True)):
+        if len(theirs) != len(ours):
+            raise ValueError(f"sentence {number} has {len(theirs)} gold tags, but {len(ours)} predicted ones")
+
+
+def _parted(tag: str) -> tuple[str, str]:
+    """The place in the span, as one of BIOES, and the kind; a tag without a kind has the kind _, as in seqeval."""
+    return _SAME.get(tag[0], tag[0]), tag[2:] or "_"
+
+
+def _read(tags: Tags) -> list[Span]:
+    spans = []
+    start, kind = 0, ""  # of the span that can go on; without a kind there is none
+    for place, (mark, own) in enumerate([*map(_parted, tags), ("O", "")]):
+        if kind and (mark in "BSO" or own != kind):
+            spans.append(Span(start, place, kind))
+            kind = ""
+        if mark != "O" and not kind:
+            start, kind = place, own
+        if mark in "ES":
+            spans.append(Span(start, place + 1, kind))
+            kind = ""
+    return spans
+
+
+def _count_invalid(tags: Tags, scheme: Scheme) -> int:
+    """A tag is invalid that another should stand for: an I- that opens (IOB2), a B- without need (IOB1), a B- or I-
+    that nothing ends and an I- or E- that nothing began (BIOES), or one that the scheme does not have.
+    """
+    outside = ("O", "")
+    parted = [outside, *map(_parted, tags), outside]
+    invalid = 0
+    for (before, kind_before), (mark, kind), (after, kind_after) in zip(parted, parted[1:], parted[2:], strict=False):
+        goes_on = kind_before == kind and before in "BI"
+        if scheme == "bioes":
+            ends = kind_after == kind and after in "IE"
+            invalid += (mark in "IE" and not goes_on) or (mark in "BI" and not ends) or mark not in "BIOES"
+        elif scheme == "iob2":
+            invalid += (mark == "I" and not goes_on) or mark not in "BIO"
+        else:
+            invalid += (mark == "B" and not goes_on) or mark not in "BIO"
+    return invalid

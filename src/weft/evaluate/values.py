@@ -1,0 +1,31 @@
+"""How near predicted numbers come: in their order and their line (correlations), and in their size (errors)."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from weft.evaluate.examples import check_pairs
+
+
+def value_figures(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
+    """A correlation with a side that is constant has no value; it is given as 0, for such predictions tell nothing."""
+    gold, predicted = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
+    check_pairs(gold, predicted)
+    return {
+        "pearson": _correlation(gold, predicted),
+        "spearman": _correlation(_ranks(gold), _ranks(predicted)),
+        "rmse": float(np.sqrt(np.mean((predicted - gold) ** 2))),
+        "mae": float(np.abs(predicted - gold).mean()),
+    }
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    if (a == a[0]).all() or (b == b[0]).all():  # not by the variance: the mean of many 0.1 is not quite 0.1
+        return 0.0
+    a, b = a - a.mean(), b - b.mean()
+    return float(np.clip((a / np.linalg.norm(a)) @ (b / np.linalg.norm(b)), -1, 1))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """From 1; equal values share the mean of their ranks."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]

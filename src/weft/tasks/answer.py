@@ -1,0 +1,216 @@
+"""A question and a text that holds the answer: find it (SQuAD; Rajpurkar et al. 2016, 2018).
+
+    p(begin = i) = softmax over the tokens of z_begin,   p(end = j) likewise;   answer = argmax z_begin[i] + z_end[j]
+
+with i ≤ j, not too far apart. A text that is too long is read in windows that overlap; the best span of all windows is
+the answer. "There is no answer" is the first token, where the data has such questions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.evaluate.answers import answer_figures, exact, overlap
+from weft.evaluate.baselines.answer import AnswerOverlap
+from weft.evaluate.bootstrap import mean_interval
+from weft.evaluate.judged import Judged
+from weft.model.network import Network
+from weft.model.packed import Packed
+from weft.objectives.answers import Spans
+from weft.objectives.objective import Batch
+from weft.tasks.labels import read_text
+from weft.tasks.task import Example, Input, Reader, Task, Unusable
+
+LONGEST_ANSWER, CANDIDATES = 30, 20  # tokens; begins and ends that are tried
+QUESTION_SHARE, OVERLAP_SHARE = 0.25, 0.35  # of an input: at most for the question; that two windows share
+
+
+class Gold(NamedTuple):
+    text: str
+    start: int  # in the context
+
+
+class Candidate(NamedTuple):
+    text: str
+    start: int  # in the context; −1 if there is no answer
+    end: int
+    score: float  # z_begin + z_end
+
+
+@dataclass(frozen=True)
+class Asked:
+    offsets: np.ndarray  # (T, 2) of each token in the context; (−1, −1) outside of it
+    span: tuple[int, int]  # the right tokens; (0, 0): not in this window
+
+
+@dataclass(frozen=True)
+class Answer(Task):
+    name: ClassVar[str] = "answer"
+    head: ClassVar[str] = "span"
+    roles: ClassVar[tuple[str, ...]] = ("question", "context", "answers")
+    golds: ClassVar[tuple[str, ...]] = ("answers",)
+    score: ClassVar[str] = "f1"
+
+    with_none: bool = False  # some questions have no answer
+
+    @property
+    def outputs(self) -> int:
+        return 2
+
+    def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
+        # As it is: the places of answers count from its first character.
+        context = values.get("context")
+        read_text(context, "context")
+        given = (read_text(values.get("question"), "question"), str(context))
+        return Example(given, _golds(values.get("answers"), given[1]) if with_gold else None)
+
+    def settle(self, train: Sequence[Example]) -> Self:
+        return replace(self, with_none=any(not example.gold for example in train))
+
+    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
+        engine = reader.tokenizer.engine
+        room = reader.most_tokens - engine.num_special_tokens_to_add(is_pair=True)
+        questions = engine.encode_batch([one.given[0] for one in examples], add_special_tokens=False)
+        contexts = engine.encode_batch([one.given[1] for one in examples], add_special_tokens=False)
+        found = []
+        for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
+            question.truncate(max(1, int(room * QUESTION_SHARE)))
+            left = max(2, room - len(question))
+            context.truncate(left, stride=int(left * OVERLAP_SHARE))
+            windows = [context, *context.overflowing]
+            for window in windows:
+                whole = engine.post_process(question, window)
+                segments = np.asarray(whole.type_ids, np.int32) if reader.segments > 1 else None
+                offsets = np.asarray(
+                    [
+                        place if side == 1 else (-1, -1)
+                        for place, side in zip(whole.offsets, whole.sequence_ids, strict=True)
+                    ]
+                ).reshape(-1, 2)
+                asked = Asked(offsets, _span(offsets, examples[number].gold))
+                found.append(Input(number, np.asarray(whole.ids, np.int32), segments, asked, was_cut=len(windows) > 1))
+        return found
+
+    def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
+        asked = Spans(self.head, torch.tensor([one.asked.span for one in inputs]))
+        return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
+
+    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
+        return [rows.cpu().numpy() for rows in packed.split(network.head(self.head)(hidden, packed).float())]
+
+    def join(self, example: Example, pieces: Sequence[tuple[Input, np.ndarray]]) -> list[Candidate]:
+        """The best answers first, each text once."""
+        context = example.given[1]
+        found = [candidate for one, logits in pieces for candidate in _candidates(one.asked.offsets, logits, context)]
+        if self.with_none:
+            found.append(Candidate("", -1, -1, min(float(logits[0].sum()) for _, logits in pieces)))
+        best: dict[str, Candidate] = {}
+        for candidate in sorted(found, key=lambda one: (-one.score, one.start)):
+            best.setdefault(candidate.text, candidate)
+        return list(best.values())[:CANDIDATES] or [Candidate("", -1, -1, 0.0)]
+
+    def figures(self, examples: Sequence[Example], answers: Sequence[list[Candidate]]) -> dict[str, float]:
+        return answer_figures([answer[0].text for answer in answers], [_texts(example) for example in examples])
+
+    def judge(self, examples: Sequence[Example], answers: Sequence[list[Candidate]]) -> Judged:
+        said = [(answer[0].text, _texts(example)) for answer, example in zip(answers, examples, strict=True)]
+        f1 = np.asarray([overlap(text, golds) for text, golds in said])
+        right = np.asarray([exact(text, golds) for text, golds in said])
+        intervals = {"f1": mean_interval(f1), "exact": mean_interval(right)}
+        sure = np.asarray([_shares(answer)[0] for answer in answers])
+        return Judged(self.figures(examples, answers), intervals, f1, (1 - f1) * sure)
+
+    def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[list[Candidate]]]:
+        questions, contexts = (list(side) for side in zip(*(one.given for one in examples), strict=True))
+        said = AnswerOverlap().predict(contexts, questions)
+        return "word overlap with the question", [[Candidate(text, -1, -1, 0.0)] for text in said]
+
+    def shown(self, example: Example, answer: list[Candidate], *, details: bool = False) -> dict[str, Any]:
+        shares = _shares(answer)
+        found = [
+            {"answer": one.text, "score": round(share, 6), "start": one.start, "end": one.end}
+            for one, share in zip(answer, shares, strict=True)
+        ]
+        return {**found[0], "others": found[1:5]} if details else found[0]
+
+    def in_words(self, example: Example) -> str:
+        question, context = example.given
+        return f"{question}\n{context}"
+
+    def gold_in_words(self, example: Example) -> str:
+        return " / ".join(dict.fromkeys(_texts(example))) or "no answer"
+
+    def answer_in_words(self, example: Example, answer: list[Candidate]) -> str:
+        return f"{answer[0].text or 'no answer'} ({_shares(answer)[0]:.0%})"
+
+    def settings(self) -> dict[str, Any]:
+        return {"with_none": self.with_none}
+
+
+def _golds(value: Any, context: str) -> tuple[Gold, ...]:
+    """SQuAD's list of answers, or its twin with two lists, or a text."""
+    if isinstance(value, str):
+        value = [{"text": value, "answer_start": context.find(value)}]
+    if isinstance(value, Mapping):
+        value = [
+            {"text": text, "answer_start": start}
+            for text, start in zip(value.get("text", ()), value.get("answer_start", ()), strict=False)
+        ]
+    if not isinstance(value, list | tuple):
+        raise Unusable("has no answers")
+    found = []
+    for answer in value:
+        text, start = (
+            (answer.get("text"), answer.get("answer_start", -1)) if isinstance(answer, Mapping) else (None, None)
+        )
+        if not isinstance(text, str) or not isinstance(start, int) or not text.strip():
+            raise Unusable("has an answer without text and answer_start")
+        if context[start : start + len(text)] != text or start < 0:
+            start = context.find(text)  # a place that is a little off is common, and the text says what was meant
+        if start < 0:
+            raise Unusable(f"has the answer {text[:40]!r}, which does not stand in its context")
+        found.append(Gold(text, start))
+    return tuple(found)
+
+
+def _span(offsets: np.ndarray, golds: Sequence[Gold] | None) -> tuple[int, int]:
+    """The tokens of the first answer, if all of it is in this window."""
+    if not golds:
+        return 0, 0
+    start, end = golds[0].start, golds[0].start + len(golds[0].text)
+    inside = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start) & (offsets[:, 1] > offsets[:, 0]))
+    if len(inside) == 0 or offsets[inside[0], 0] > start or offsets[inside[-1], 1] < end:
+        return 0, 0
+    return int(inside[0]), int(inside[-1])
+
+
+def _candidates(offsets: np.ndarray, logits: np.ndarray, context: str) -> list[Candidate]:
+    inside = np.flatnonzero(offsets[:, 1] > offsets[:, 0])
+    begins = inside[np.argsort(-logits[inside, 0], kind="stable")[:CANDIDATES]]
+    ends = inside[np.argsort(-logits[inside, 1], kind="stable")[:CANDIDATES]]
+    found = []
+    for begin in begins.tolist():
+        for end in ends.tolist():
+            if begin <= end < begin + LONGEST_ANSWER:
+                start, stop = int(offsets[begin, 0]), int(offsets[end, 1])
+                text = context[start:stop]
+                start += len(text) - len(text.lstrip())
+                text = text.strip()
+                score = float(logits[begin, 0] + logits[end, 1])
+                found.append(Candidate(text, start, start + len(text), score))
+    return found
+
+
+def _texts(example: Example) -> list[str]:
+    return [gold.text for gold in example.gold]
+
+
+def _shares(answer: Sequence[Candidate]) -> list[float]:
+    """Of the candidates that are left, by softmax."""
+    scores = np.asarray([one.score for one in answer])
+    weights = np.exp(scores - scores.max())
+    return (weights / weights.sum()).tolist()

@@ -1,0 +1,135 @@
+"""The network that learns a task: a pre-trained backbone with a head for it, or fresh weights.
+
+The parts of a head that come before its output layer are taken over from another head of the model where they have the
+same shape, as `transformers` does by giving them one name: BERT's pooler, ModernBERT's dense layer.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import FolderError, InputError, RecipeError
+from weft.generate.ends import read_ends
+from weft.interchange.folder import Description, read_model
+from weft.model.families import Family, design, find_family
+from weft.model.network import Architecture, Network, create
+from weft.model.positions import longest
+from weft.recipe import ModelSection
+from weft.tasks.rewrite import Rewrite
+from weft.tasks.task import Reader, Task
+from weft.tokenizer.tokenizer import Tokenizer
+from weft.train.build import Built, dropout_rates, family_settings, fresh_network, token_ids
+
+USUAL_LENGTH = 512
+
+
+def head_for(task: Task, family: type[Family] | Family) -> str:
+    """The family's own head where the task writes; the task's otherwise."""
+    if not isinstance(task, Rewrite):
+        return task.head
+    own = family.default_head
+    if own not in ("seq2seq", "causal"):
+        raise RecipeError(
+            f"A {family.name} is an encoder, which does not write: {task.name} needs t5, transformer, gpt2, llama or "
+            "qwen3."
+        )
+    return own
+
+
+def from_folder(folder: Path, task: Task, dropout: float | None, seed: int) -> Built:
+    network, description = read_model(folder)
+    family = description.family
+    if family is None:
+        raise FolderError(f"{folder} is in weft's own format: no family's, so it cannot be given the head of a task.")
+    head = head_for(task, family)
+    try:
+        saved = family.architecture(head, max(task.outputs, 1))
+    except RecipeError as error:
+        raise InputError(f"{folder} cannot learn {task.name}: {error}") from None
+    _check_reads(saved, task)
+    rates = {} if dropout is None else dropout_rates(family, set(), dropout)
+    fresh = create(replace(family, **rates).architecture(head, max(task.outputs, 1)), seed)
+    fresh.load_state_dict(_taken_over(network.state_dict(), fresh.state_dict()))
+    return Built(fresh, saved, replace(description, head=head, labels=task.labels))
+
+
+def _taken_over(loaded: dict[str, Tensor], fresh: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights by name; an inner part of a head may come from a head of another name; an output layer must be the
+    same one, in name and size.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in fresh.items():
+        twins = [name]
+        if name.startswith("heads.") and ".out." not in name:
+            inner = name.split(".", 2)[2]
+            twins += [other for other in loaded if other.startswith("heads.") and other.split(".", 2)[2] == inner]
+        usable = (loaded[twin] for twin in twins if twin in loaded and loaded[twin].shape == tensor.shape)
+        found[name] = next(usable, tensor)
+    return found
+
+
+def from_family(
+    section: ModelSection, task: Task, tokenizer: Tokenizer, length: int, dropout: float | None, seed: int
+) -> Built:
+    assert section.family is not None
+    family = find_family(section.family)
+    head = head_for(task, family)
+    settings = family_settings(section, tokenizer, length)
+    if dropout is not None:
+        settings |= dropout_rates(family, set(), dropout)
+    chosen, architecture = design(section.family, head=head, labels=max(task.outputs, 1), **settings)
+    _check_reads(architecture, task)
+    description = Description(chosen, head, task.labels, token_ids(tokenizer, architecture))
+    return Built(fresh_network(architecture, seed), architecture, description)
+
+
+def _check_reads(architecture: Architecture, task: Task) -> None:
+    if architecture.is_encoder_decoder and not isinstance(task, Rewrite):
+        raise InputError(
+            f"A {architecture.family} reads with its encoder and writes with its decoder; {task.name} takes an encoder "
+            "(bert, roberta, modernbert …) or a decoder (gpt2, llama, qwen3)."
+        )
+
+
+def reader_for(
+    architecture: Architecture, description: Description, tokenizer: Tokenizer, wanted: int | None
+) -> Reader:
+    limit = longest(architecture.embedding.positions)
+    length = wanted or min(limit or USUAL_LENGTH, USUAL_LENGTH)
+    if limit is not None and length > limit:
+        raise RecipeError(f"finetune.sequence_length is {length:,}, but the model reads at most {limit:,} tokens.")
+    if tokenizer.vocabulary > architecture.vocabulary:
+        raise FolderError(
+            f"The tokenizer has {tokenizer.vocabulary:,} tokens, the model {architecture.vocabulary:,}: they do not "
+            "belong together."
+        )
+    has_source = architecture.is_encoder_decoder
+    ends = read_ends(
+        description.config, description.generation, tokenizer, vocabulary=architecture.vocabulary, has_source=has_source
+    )
+    return Reader(
+        tokenizer, length, architecture.embedding.segments, architecture.encoder is not None, has_source, ends
+    )
+
+
+def task_config(task: Task) -> dict[str, Any]:
+    """What `transformers` wants to know of the head, in its config."""
+    kinds = {
+        "similarity": "regression",
+        "classify": "single_label_classification",
+        "pair": "single_label_classification",
+    }
+    if task.name not in kinds:
+        return {}
+    several = hasattr(task, "separator") and task.name == "classify"
+    return {"problem_type": "multi_label_classification" if several else kinds[task.name]}
+
+
+def plain_network(saved: Architecture, state: dict[str, Tensor]) -> Network:
+    network = Network(saved)
+    with torch.no_grad():
+        network.load_state_dict(state)
+    return network.eval()

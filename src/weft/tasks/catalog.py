@@ -1,0 +1,95 @@
+"""The tasks by the names a recipe uses, and the task that a saved model knows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.errors import FolderError, InputError
+from weft.folders import MANIFEST
+from weft.interchange.folder import Description
+from weft.model.network import Network
+from weft.recipe import FinetuneSection
+from weft.tasks.answer import Answer
+from weft.tasks.classify import Classify, Several
+from weft.tasks.intent import PREFIX, Intent
+from weft.tasks.pair import Pair
+from weft.tasks.rewrite import Reply, Rewrite, Summarize, Translate
+from weft.tasks.similarity import Similarity
+from weft.tasks.tag import Tag
+from weft.tasks.task import Task
+
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (Classify, Pair, Similarity, Tag, Answer, Translate, Summarize, Reply, Intent)
+}
+
+
+def asked_task(section: FinetuneSection, label: Any) -> Task:
+    """The task of a recipe, before it has seen its data but for one `label`: a list of them means several."""
+    data = section.data
+    kind = TASKS[section.task]
+    if kind is Classify:
+        columns = tuple(data.label) if isinstance(data.label, list) else ()
+        several = bool(columns) or data.separator is not None or isinstance(label, list | tuple)
+        if several if data.several is None else data.several:
+            return Several(balanced=section.balanced, separator=data.separator, columns=columns)
+    if issubclass(kind, Classify):
+        return kind(balanced=section.balanced)
+    if kind is Tag:
+        return Tag(balanced=section.balanced, crf=section.crf)
+    if issubclass(kind, Rewrite):
+        return kind(prefix=section.prefix, separator=data.separator, beams=section.beams, sample=section.sample)
+    return kind()
+
+
+def facts_of(task: Task) -> dict[str, Any]:
+    """What a model's weft.json keeps of its task. The labels are in its config."""
+    return {"name": task.name, "several": isinstance(task, Several), **task.settings()}
+
+
+def known_task(network: Network, description: Description, facts: Any, name: str | None = None) -> Task:
+    """What a model was fine-tuned for: by its own word (`facts` of its weft.json), or else by its head."""
+    if isinstance(facts, dict) and name in (None, facts.get("name")):
+        return _read(facts, description)
+    return _by_head(network, description, name)
+
+
+def _read(facts: Mapping[str, Any], description: Description) -> Task:
+    name = facts.get("name")
+    if name not in TASKS:
+        raise FolderError(f"{MANIFEST} names the task {name!r}, which this version of weft does not know.")
+    kind = Several if name == "classify" and facts.get("several") else TASKS[name]
+    settings = {key: value for key, value in facts.items() if key not in ("name", "several", "sequence_length")}
+    try:
+        return kind(labels=description.labels).with_settings(settings)
+    except TypeError:
+        raise FolderError(f"{MANIFEST} has settings of the task {name} that are not known.") from None
+
+
+def _by_head(network: Network, description: Description, name: str | None) -> Task:
+    labels, heads = description.labels, set(network.heads)
+    fitting: dict[str, Task] = {}
+    if "sequence" in heads and network.head("sequence").spec.outputs == 1:
+        fitting["similarity"] = Similarity(labels)
+    elif "sequence" in heads:
+        several = description.config.get("problem_type") == "multi_label_classification"
+        fitting["classify"] = Several(labels) if several else Classify(labels)
+        fitting["pair"] = Pair(labels)
+    elif "token" in heads and any(label.startswith(PREFIX) for label in labels):
+        fitting["intent"] = Intent(labels)
+    elif "token" in heads:
+        fitting["tag"] = Tag(labels, entities="O" in labels and any(label.startswith("B-") for label in labels))
+    elif "span" in heads:
+        fitting["answer"] = Answer()
+    elif writes := heads & {"seq2seq", "causal"}:
+        kinds = (Translate, Summarize, Reply)
+        fitting |= {kind.name: kind(head=next(iter(writes))) for kind in kinds}
+    if name is None and len(fitting) >= 1 and not (heads & {"seq2seq", "causal"}):
+        return next(iter(fitting.values()))
+    if name is None:
+        has = f"a {', '.join(heads)} head" if heads else "no head"
+        raise InputError(f"The model has {has} and was not fine-tuned by weft: say what it is to do (--task).")
+    if name not in TASKS:
+        raise InputError(f"There is no task {name!r}. Tasks: {', '.join(TASKS)}.")
+    if name not in fitting:
+        can = ", ".join(fitting) or "no task"
+        raise InputError(f"The model cannot do {name} as it is: its head fits {can}. weft finetune gives it another.")
+    return fitting[name]

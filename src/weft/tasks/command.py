@@ -1,0 +1,114 @@
+"""What `weft evaluate` and `weft predict` do."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError, suggest
+from weft.folders import disk_errors
+from weft.progress import say
+from weft.recipe import DataSection, check_section
+from weft.tasks.columns import ROLES
+from weft.tasks.data import Split, checked, read_split
+from weft.tasks.evaluation import Subject, evaluate_on
+from weft.tasks.intent import Intent
+from weft.tasks.predict import predict_file, predict_texts
+from weft.tasks.report import write_task_report
+from weft.tasks.splits import harmonized
+from weft.tasks.tag import Tag
+
+
+def evaluate_model(
+    model: Path,
+    data: Sequence[Path],
+    task: str | None,
+    train: Sequence[Path],
+    columns: Sequence[str],
+    encoding: str,
+    output: Path | None,
+) -> dict[str, Any]:
+    if output is not None and output.exists() and not output.is_dir():
+        raise InputError(f"{output} is a file; the reports need a folder.")
+    subject = Subject.load(model, task)
+    section = _section(columns, encoding, subject)
+    split = _read(subject, data, section)
+    known = _read(subject, train, section).examples if train else None
+    evaluation = evaluate_on(subject, split, known)
+    results = {"model": str(model), "task": subject.task.name, "data": split.where, **evaluation.summary()}
+    if split.problems.count:
+        results["left_out"] = split.problems.sentences()
+    if output is not None:
+        with disk_errors(output):
+            output.mkdir(parents=True, exist_ok=True)
+        results["report"] = str(write_task_report(output, model.name, evaluation, {split.where: split.problems}))
+    return results
+
+
+def _read(subject: Subject, paths: Sequence[Path], section: DataSection) -> Split:
+    split = read_split(subject.task, paths, section)
+    if isinstance(subject.task, Tag | Intent):
+        split = harmonized(subject.task, split)
+    split = checked(subject.task, split)
+    for sentence in split.problems.sentences()[:5]:
+        say(f"Left out: {sentence}")
+    return split
+
+
+def _section(columns: Sequence[str], encoding: str, subject: Subject) -> DataSection:
+    """The columns that were said now, or else those of the recipe that the model was tuned by."""
+    said = _columns(columns)
+    facts: Any = subject.facts.get("recipe")
+    data = facts.get("finetune", {}).get("data", {}) if isinstance(facts, dict) else {}
+    kept = {key: value for key, value in data.items() if key in (*ROLES, "separator", "several", "columns")}
+    return check_section(DataSection, {**(kept if not said else {}), **said, "encoding": encoding}, "--column")
+
+
+def _columns(said: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for pair in said:
+        role, equals, column = pair.partition("=")
+        if not equals or role not in ROLES or not column:
+            raise InputError(f"--column {pair!r} is not role=column{suggest(role, ROLES)}. Roles: {', '.join(ROLES)}.")
+        found[role] = column
+    return found
+
+
+def predict_given(model: Path, texts: Sequence[str], task: str | None, *, details: bool) -> list[dict[str, Any]]:
+    """Of a task that takes several texts together (a pair; question and context), they stand one after another."""
+    subject = Subject.load(model, task)
+    roles = [role for role in subject.task.roles if role not in subject.task.golds]
+    if len(texts) % len(roles):
+        raise InputError(
+            f"{subject.task.name} takes {len(roles)} texts together ({', '.join(roles)}), not {len(texts)}."
+        )
+    rows = [tuple(texts[start : start + len(roles)]) for start in range(0, len(texts), len(roles))]
+    return predict_texts(subject, [row if len(roles) > 1 else row[0] for row in rows], details=details)
+
+
+def predict_rows(
+    model: Path,
+    file: Path,
+    task: str | None,
+    columns: Sequence[str],
+    encoding: str,
+    output: Path | None,
+    *,
+    details: bool,
+    resume: bool,
+) -> dict[str, Any]:
+    subject = Subject.load(model, task)
+    section = _lenient(_section(columns, encoding, subject), file)
+    return predict_file(subject, [file], output, section, _put, details=details, resume=resume)
+
+
+def _lenient(section: DataSection, file: Path) -> DataSection:
+    """A .txt has lines and no columns, whatever those of the training data were called."""
+    if file.name.lower().endswith(".txt"):
+        return DataSection(encoding=section.encoding)
+    return section
+
+
+def _put(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

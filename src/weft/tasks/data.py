@@ -1,0 +1,159 @@
+"""Examples out of files: rows, their columns, and what a task makes of them.
+
+A row that cannot be used is left out, and counted by its reason with the first place where it happened; the report
+tells it. Nothing left at all is an error.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import InputError
+from weft.progress import say
+from weft.recipe import DataSection, Paths
+from weft.tasks.columns import ROLES, Columns, find_columns
+from weft.tasks.rows import BadRow, Row, read_rows
+from weft.tasks.task import Example, Task, Unusable
+from weft.tokens.keyed_shuffle import KeyedShuffle
+
+SAMPLE = 200  # rows that columns are guessed by
+HELD_OUT, MOST_HELD_OUT = 0.1, 2000  # of train, if there is no validation
+MOST_REASONS = 50
+
+
+@dataclass
+class Problems:
+    """Why rows were left out, how often, and where first."""
+
+    found: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, reason: str, place: str) -> None:
+        if reason not in self.found and len(self.found) >= MOST_REASONS:
+            reason = "has another fault"
+        count, first = self.found.get(reason, (0, place))
+        self.found[reason] = (count + 1, first)
+
+    @property
+    def count(self) -> int:
+        return sum(count for count, _ in self.found.values())
+
+    def sentences(self) -> list[str]:
+        """Each begins with a place."""
+        return [
+            f"{place} {reason}" + (f" ({count:,} of this kind)" if count > 1 else "") + "."
+            for reason, (count, place) in self.found.items()
+        ]
+
+
+@dataclass(frozen=True)
+class Split:
+    where: str
+    examples: list[Example]
+    problems: Problems
+
+
+def paths_of(said: Paths, base: Path) -> list[Path]:
+    return [base / path for path in ([said] if isinstance(said, str) else said)]
+
+
+def open_rows(paths: Sequence[Path], data: DataSection) -> Iterator[Row | BadRow]:
+    return read_rows(paths[0] if len(paths) == 1 else paths, encoding=data.encoding, header=data.columns)
+
+
+def named(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths)
+
+
+def columns_of(
+    rows: Iterator[Row | BadRow],
+    task: Task | type[Task],
+    said: Mapping[str, Any],
+    where: str,
+    *,
+    with_gold: bool = True,
+) -> tuple[Columns, Iterator[Row | BadRow]]:
+    """Which column plays which role, said aloud if it was guessed; and the rows again."""
+    sample = list(islice(rows, SAMPLE))
+    wanted = [ROLES[role] for role in task.roles if with_gold or role not in task.golds]
+    good = [row for row in sample if isinstance(row, Row)]
+    if not good:
+        first = next((row for row in sample if isinstance(row, BadRow)), None)
+        raise InputError(f"{first.place} {first.reason}." if first else f"{where} holds no rows.")
+    needed = {role: column for role, column in said.items() if role in {role.name for role in wanted}}
+    columns, guesses = find_columns(good, wanted, needed, where)
+    for guess in guesses:
+        say(guess)
+    return columns, chain(sample, rows)
+
+
+def values_of(row: Row, columns: Columns) -> dict[str, Any]:
+    return {
+        role: [row.values.get(name) for name in column] if isinstance(column, tuple) else row.values.get(column)
+        for role, column in columns.items()
+    }
+
+
+def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> Any:
+    """A look at the data before the task is known in full: the first label there is."""
+    if "label" not in kind.roles:
+        return None
+    columns, rows = columns_of(open_rows(paths, data), kind, data.columns_said(), named(paths))
+    return next((values_of(row, columns).get("label") for row in rows if isinstance(row, Row)), None)
+
+
+def read_split(task: Task, paths: Sequence[Path], data: DataSection, said: Mapping[str, Any] | None = None) -> Split:
+    """Every example of these files that can be used."""
+    where, problems = named(paths), Problems()
+    columns, rows = columns_of(open_rows(paths, data), task, said or data.columns_said(), where)
+    examples = []
+    for row in rows:
+        if isinstance(row, BadRow):
+            problems.add(row.reason, row.place)
+            continue
+        try:
+            example = task.example(values_of(row, columns), with_gold=True)
+        except Unusable as reason:
+            problems.add(str(reason), row.place)
+            continue
+        examples.append(Example(example.given, example.gold, row.place))
+    if not examples:
+        raise InputError(f"No row of {where} can be used: {problems.sentences()[0]}")
+    return Split(where, examples, problems)
+
+
+def checked(task: Task, split: Split) -> Split:
+    """Without what the task cannot judge: labels that training never had."""
+    kept = []
+    for example in split.examples:
+        try:
+            task.check(example)
+        except Unusable as reason:
+            split.problems.add(str(reason), example.place)
+        else:
+            kept.append(example)
+    if not kept:
+        raise InputError(f"No row of {split.where} can be used: {split.problems.sentences()[0]}")
+    return Split(split.where, kept, split.problems)
+
+
+def some_of(examples: Sequence[Example], count: int | None, seed: int) -> list[Example]:
+    """At most so many, drawn evenly, in their order."""
+    if count is None or count >= len(examples):
+        return list(examples)
+    picked = np.sort(KeyedShuffle(len(examples), seed)[np.arange(count)])
+    return [examples[i] for i in picked]
+
+
+def hold_out(split: Split, seed: int) -> tuple[Split, Split]:
+    """A part of the training data to validate on, where no other was given."""
+    count = min(MOST_HELD_OUT, max(1, round(len(split.examples) * HELD_OUT)))
+    if len(split.examples) < 2:
+        raise InputError(f"{split.where} has a single usable example: none is left to validate on.")
+    out = set(KeyedShuffle(len(split.examples), seed)[np.arange(count)].tolist())
+    kept = [example for number, example in enumerate(split.examples) if number not in out]
+    held = [split.examples[number] for number in sorted(out)]
+    return Split(split.where, kept, split.problems), Split(f"{split.where} (held out)", held, Problems())

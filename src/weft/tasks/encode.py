@@ -1,0 +1,57 @@
+"""Texts, and pairs of texts, as the network reads them: with the special tokens of its tokenizer, cut to its limit.
+
+A text that is too long loses its end; of a pair, the longer one does, token by token, as `transformers` has it
+(longest first). Only those are cut by hand: all others go through the tokenizer as they are.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from tokenizers import Encoding
+
+from weft.tasks.task import Input, Reader
+
+
+def encode_texts(texts: Sequence[str], reader: Reader) -> list[Input]:
+    engine, most = reader.tokenizer.engine, reader.most_tokens
+    room = max(1, most - engine.num_special_tokens_to_add(is_pair=False))
+    found = []
+    for number, encoding in enumerate(engine.encode_batch_fast(list(texts))):
+        is_long = len(encoding) > most
+        if is_long:
+            encoding = engine.encode(texts[number], add_special_tokens=False)
+            encoding.truncate(room)
+            encoding = engine.post_process(encoding)
+        found.append(_input(number, encoding, reader, was_cut=is_long))
+    return found
+
+
+def encode_pairs(pairs: Sequence[tuple[str, str]], reader: Reader) -> list[Input]:
+    engine, most = reader.tokenizer.engine, reader.most_tokens
+    room = max(2, most - engine.num_special_tokens_to_add(is_pair=True))
+    found = []
+    for number, encoding in enumerate(engine.encode_batch_fast(list(pairs))):
+        is_long = len(encoding) > most
+        if is_long:
+            first, second = (engine.encode(text, add_special_tokens=False) for text in pairs[number])
+            a, b = shortened(len(first), len(second), room)
+            first.truncate(a)
+            second.truncate(b)
+            encoding = engine.post_process(first, second)
+        found.append(_input(number, encoding, reader, was_cut=is_long))
+    return found
+
+
+def shortened(first: int, second: int, room: int) -> tuple[int, int]:
+    """How much of each fits: the longer gives way until both are equal, then both do, the second first."""
+    over = max(0, first + second - room)
+    gap = min(over, abs(first - second))
+    first, second = (first - gap, second) if first > second else (first, second - gap)
+    over -= gap
+    return first - over // 2, second - (over - over // 2)
+
+
+def _input(number: int, encoding: Encoding, reader: Reader, *, was_cut: bool) -> Input:
+    ids = np.asarray(encoding.ids, np.int32)
+    segments = np.asarray(encoding.type_ids, np.int32) if reader.segments > 1 else None
+    return Input(number, ids, segments, was_cut=was_cut)

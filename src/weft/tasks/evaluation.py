@@ -1,0 +1,196 @@
+"""How good a model is at its task, next to a classical method, and what it costs.
+
+The whole of the data is answered, judged with intervals, sliced by length; the baseline learns from the same training
+data and answers the same questions. Latency is measured one example at a time, throughput in batches.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from weft.errors import InputError
+from weft.evaluate.judged import Judged
+from weft.folders import MANIFEST, read_json
+from weft.interchange.folder import Description, read_model
+from weft.model.network import Network, count_parameters
+from weft.objectives.objective import Batch, scores
+from weft.progress import say, track
+from weft.tasks.build import reader_for
+from weft.tasks.catalog import known_task
+from weft.tasks.crf import load_crf
+from weft.tasks.data import Split
+from weft.tasks.rewrite import Rewrite
+from weft.tasks.tag import Tag
+from weft.tasks.task import Example, Input, Reader, Task, ask, groups
+from weft.tokenizer.read import load_tokenizer
+from weft.tokenizer.tokenizer import Tokenizer
+from weft.train.materials import device
+
+CHUNK = 1024  # examples that are answered before the next are looked at
+SLICES = 4
+SHOWN = 20  # mistakes, examples
+SINGLE = 50  # examples whose latency is taken
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that does a task."""
+
+    network: Network
+    description: Description
+    task: Task
+    reader: Reader
+    facts: dict[str, Any] = field(default_factory=dict)  # its weft.json
+
+    @classmethod
+    def load(cls, folder: Path, task: str | None = None) -> "Subject":
+        network, description = read_model(folder)
+        facts = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+        network.to(device())
+        try:
+            return cls.of(network, description, load_tokenizer(folder), facts, task, folder)
+        except InputError as error:
+            raise error if str(folder) in str(error) else type(error)(f"{folder}: {error}") from None
+
+    @classmethod
+    def of(
+        cls,
+        network: Network,
+        description: Description,
+        tokenizer: Tokenizer,
+        facts: dict[str, Any],
+        task: str | None = None,
+        folder: Path | None = None,
+    ) -> "Subject":
+        """`facts`: the model's weft.json; `folder`: where it lies, if it is to be asked for more."""
+        found = known_task(network, description, facts.get("task"), task)
+        if isinstance(found, Tag) and found.crf and "crf" not in dict(network.named_children()):
+            load_crf(folder, network, found.labels)
+        reader = reader_for(network.architecture, description, tokenizer, _length_of(facts))
+        return cls(network.eval(), description, found, reader, facts)
+
+    def answers(self, examples: Sequence[Example]) -> list[Any]:
+        return self.task.answers(self.network, examples, self.task.inputs(examples, self.reader), self.reader)
+
+
+def _length_of(facts: dict[str, Any]) -> int | None:
+    length = facts.get("task", {}).get("sequence_length") if isinstance(facts.get("task"), dict) else None
+    return length if isinstance(length, int) and length > 0 else None
+
+
+@dataclass(frozen=True)
+class Compared:
+    name: str
+    judged: Judged
+    seconds: float  # to learn and to answer
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    task: Task
+    where: str
+    examples: list[Example]
+    answers: list[Any]
+    judged: Judged
+    slices: list[tuple[str, int, float]]  # lengths, how many, mean credit
+    cost: dict[str, Any]
+    baseline: Compared | None = None
+
+    @property
+    def figures(self) -> dict[str, float]:
+        return self.judged.figures
+
+    def summary(self) -> dict[str, Any]:
+        """The figures, with intervals, and the baseline's: one JSON object."""
+        found: dict[str, Any] = {
+            "examples": len(self.examples),
+            "figures": self.figures,
+            "intervals": {name: [gap.low, gap.high] for name, gap in self.judged.intervals.items()},
+            "cost": self.cost,
+        }
+        if self.judged.calibration is not None:
+            found["calibration"] = {"ece": self.judged.calibration.ece, "brier": self.judged.calibration.brier}
+        if self.baseline is not None:
+            found["baseline"] = {
+                "name": self.baseline.name,
+                "figures": self.baseline.judged.figures,
+                "seconds": round(self.baseline.seconds, 2),
+            }
+        return found
+
+    def mistakes(self, most: int = SHOWN) -> list[tuple[Example, Any]]:
+        """The hardest first; none that is right."""
+        order = [i for i in np.argsort(-self.judged.regret, kind="stable") if self.judged.credit[i] < 1]
+        return [(self.examples[i], self.answers[i]) for i in order[:most]]
+
+
+def evaluate_on(
+    subject: Subject, split: Split, train: Sequence[Example] | None, *, training: dict[str, Any] | None = None
+) -> Evaluation:
+    """`train`: what a baseline learns from; none is made without."""
+    task, examples = subject.task, split.examples
+    say(f"Answering the {len(examples):,} examples of {split.where} ...")
+    began = time.perf_counter()
+    chunks = [examples[start : start + CHUNK] for start in range(0, len(examples), CHUNK)]
+    answers = [answer for chunk in track(chunks, "Answering", unit="chunks") for answer in subject.answers(chunk)]
+    seconds = time.perf_counter() - began
+    judged = task.judge(examples, answers)
+    if isinstance(task, Rewrite):
+        judged.figures["perplexity"] = _perplexity(subject, examples)
+    cost = {**(training or {}), "parameters": count_parameters(subject.network), **_cost(subject, examples, seconds)}
+    baseline = None
+    if train is not None:
+        say("Training the classical baseline beside it ...")
+        began = time.perf_counter()
+        name, guessed = task.baseline(train, examples)
+        baseline = Compared(name, task.judge(examples, guessed), time.perf_counter() - began)
+    slices = _slices(task, examples, judged.credit)
+    return Evaluation(task, split.where, examples, answers, judged, slices, cost, baseline)
+
+
+def losses_of(task: Task, inputs: Sequence[Input]) -> Iterator[Batch]:
+    """All inputs as batches with their right answers."""
+    for part in groups(inputs):
+        yield ask(task, [inputs[i] for i in part])
+
+
+def _perplexity(subject: Subject, examples: Sequence[Example]) -> float:
+    """Of the right texts, token by token."""
+    total, count = 0.0, 0
+    for batch in losses_of(subject.task, subject.task.inputs(examples, subject.reader)):
+        for kind, scored in batch.counts.items():
+            total += scores(subject.network, batch.to(torch.device(device())))[f"loss/{kind}"]
+            count += scored
+    return float(np.exp(min(total / max(count, 1), 700.0)))
+
+
+def _cost(subject: Subject, examples: Sequence[Example], seconds: float) -> dict[str, Any]:
+    single = []
+    picked = np.unique(np.linspace(0, len(examples) - 1, SINGLE).astype(int))
+    for index in picked[: 5 if isinstance(subject.task, Rewrite) else SINGLE]:
+        began = time.perf_counter()
+        subject.answers([examples[index]])
+        single.append(1000 * (time.perf_counter() - began))
+    return {
+        "latency_ms_p50": round(float(np.quantile(single, 0.5)), 2),
+        "latency_ms_p95": round(float(np.quantile(single, 0.95)), 2),
+        "examples_per_second": round(len(examples) / max(seconds, 1e-9), 1),
+    }
+
+
+def _slices(task: Task, examples: Sequence[Example], credit: np.ndarray) -> list[tuple[str, int, float]]:
+    """Short and long examples apart, as many of each."""
+    lengths = np.asarray([len(task.in_words(example)) for example in examples])
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, SLICES + 1)).astype(int))
+    found = []
+    for low, high in pairwise(edges.tolist()):
+        inside = (lengths >= low) & ((lengths < high) | ((high == edges[-1]) & (lengths <= high)))
+        if inside.any():
+            found.append((f"{low:,} to {high:,} characters", int(inside.sum()), float(credit[inside].mean())))
+    return found

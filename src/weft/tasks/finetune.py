@@ -1,0 +1,288 @@
+"""`weft finetune`: a recipe in, a run folder out.
+
+recipe.yml     the recipe with everything chosen that was left open
+checkpoints/   what a killed run goes on from (with several seeds, in a folder for each)
+metrics.jsonl, train.log, tensorboard/
+model/         the best model, in Hugging Face's format
+report.html, report.json    how good it is, beside a classical method
+weft.json      what was asked for, and what came out
+
+The loop, the checkpoints, the budget and the batches are those of pre-training.
+"""
+
+import statistics
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import RecipeError
+from weft.model.network import Network, count_parameters
+from weft.objectives.objective import Batch, scores
+from weft.progress import say
+from weft.recipe import FinetunePlan, FinetuneSection, ModelSection, Recipe, read_recipe
+from weft.tasks.build import from_family, from_folder, reader_for
+from weft.tasks.catalog import TASKS
+from weft.tasks.data import Split
+from weft.tasks.evaluation import Subject, evaluate_on, losses_of
+from weft.tasks.lora import adapt, freeze_backbone
+from weft.tasks.plan import choose, spec_of
+from weft.tasks.report import write_task_report
+from weft.tasks.rewrite import Rewrite
+from weft.tasks.saving import copy_model, write_task_model
+from weft.tasks.splits import Splits, read_data
+from weft.tasks.task import Input, Learnt, Reader, Task, read_off
+from weft.tasks.vocabulary import prepare_tokenizer
+from weft.tokenizer.tokenizer import Tokenizer
+from weft.tokens.order import Order
+from weft.train.build import Built
+from weft.train.checkpoints import CHECKPOINTS, restore_weights
+from weft.train.loop import Hooks, train
+from weft.train.machine import matmul_peak
+from weft.train.materials import device
+from weft.train.memory import keep_freed_memory
+from weft.train.run_folder import MODEL, PLAN, claim, finish, write_plan
+
+FRESH_LENGTH = 256
+
+
+@dataclass(frozen=True)
+class Materials:
+    """Everything but the weights."""
+
+    section: FinetuneSection
+    base: Path
+    task: Task
+    splits: Splits
+    tokenizer: Tokenizer
+
+    def build(self, seed: int) -> tuple[Built, Reader]:
+        section = self.section
+        if isinstance(section.model, ModelSection):
+            length = section.sequence_length or FRESH_LENGTH
+            built = from_family(section.model, self.task, self.tokenizer, length, section.dropout, seed)
+        else:
+            assert section.model is not None
+            built = from_folder(self.base / section.model, self.task, section.dropout, seed)
+        reader = reader_for(built.saved, built.description, self.tokenizer, section.sequence_length)
+        self.task.prepare(built.network, self.splits.train.examples)
+        if section.tune == "lora":
+            adapt(built.network, section.lora_rank, seed)
+        elif section.tune == "head":
+            freeze_backbone(built.network)
+        built.network.to(device())
+        return built, reader
+
+
+def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
+    """`base` is what the recipe's paths are relative to. Returns what came out, as the run's weft.json has it."""
+    keep_freed_memory()
+    section = check(recipe)
+    task, splits = read_data(section, base)
+    claim(folder, recipe, base, resume=resume)
+    tokenizer = prepare_tokenizer(recipe, section, splits, base, folder)
+    materials = Materials(section, base, task, splits, tokenizer)
+    built, reader = materials.build(section.seed)
+    if isinstance(task, Rewrite):
+        task = replace(task, head=built.description.head)
+        most = section.max_new_tokens
+        task = replace(task, most_new=most) if most else task.measured(splits.train.examples, reader)
+        materials = replace(materials, task=task)
+    inputs = task.inputs(splits.train.examples, reader)
+    _say_cut(inputs, splits.train, reader)
+    is_fresh = isinstance(section.model, ModelSection)
+    plan = _planned(folder) if resume else None
+    if plan is None:
+        plan = choose(section, task, built.network, inputs, reader.most_tokens, is_fresh=is_fresh)
+        _save_plan(folder, recipe, base, plan)
+    _say_plan(built, plan, splits)
+    runs = []
+    for seed in range(plan.seed, plan.seed + plan.seeds):
+        place = folder if plan.seeds == 1 else folder / f"seed-{seed}"
+        if seed > plan.seed:
+            built, _ = materials.build(seed)
+        results = _learn(materials, built, reader, inputs, plan, seed, place, resume)
+        write_task_model(task, built, reader, place / MODEL, recipe, results)
+        runs.append((results, place))
+    best, place = max(runs, key=lambda run: run[0]["score"])
+    if plan.seeds > 1:
+        best = {**best, "seeds": _spread([run for run, _ in runs])}
+    if place != folder:
+        copy_model(place / MODEL, folder / MODEL)
+    subject = Subject.load(folder / MODEL)
+    judged_on = splits.test or splits.validation
+    evaluation = evaluate_on(
+        subject, judged_on, splits.train.examples if section.baseline else None, training=_training_facts(best, splits)
+    )
+    results = {**best, "judged_on": judged_on.where, **evaluation.summary(), "model": str(folder / MODEL)}
+    write_task_report(folder, recipe.name, evaluation, {split.where: split.problems for split in splits.all}, best)
+    finish(folder, results)
+    return results
+
+
+def after_pretraining(recipe: Recipe, model: Path) -> Recipe:
+    """The second half of a recipe that pre-trains first: it begins with what came out, if it names no other model."""
+    assert recipe.finetune is not None
+    update: dict[str, Any] = {"corpus": None, "pretrain": None, "model": None}
+    if recipe.finetune.model is None:
+        update["finetune"] = recipe.finetune.model_copy(update={"model": str(model.resolve())})
+    if not isinstance(recipe.finetune.model, ModelSection):
+        update["tokenizer"] = None
+    return recipe.model_copy(update=update)
+
+
+def check(recipe: Recipe) -> FinetuneSection:
+    """All that can be known to be wrong before anything is read or written."""
+    section = recipe.finetune
+    if section is None:
+        raise RecipeError(
+            "finetune is missing: say what to learn, such as finetune: {model: …, task: classify, data: …}."
+        )
+    if section.data.train is None:
+        raise RecipeError("finetune.data.train is missing: the file to learn from.")
+    if section.model is None:
+        raise RecipeError("finetune.model is missing: a model folder, or {family: …} to begin from nothing.")
+    if isinstance(section.model, ModelSection) and section.model.path is not None:
+        raise RecipeError("finetune.model: a folder is named as it is: model: runs/bert/model.")
+    usual = FinetuneSection(task=section.task, data=section.data)
+    writes, is_class = issubclass(TASKS[section.task], Rewrite), section.task in ("classify", "pair", "tag")
+    useless = {
+        "crf": section.task != "tag" and f"goes with task tag, not {section.task}",
+        "balanced": not is_class and f"goes with classes, not with {section.task}",
+        "prefix": not writes and f"goes with tasks that write, not with {section.task}",
+        "beams": not writes and f"goes with tasks that write, not with {section.task}",
+        "sample": not writes and f"goes with tasks that write, not with {section.task}",
+        "max_new_tokens": not writes and f"goes with tasks that write, not with {section.task}",
+        "lora_rank": section.tune != "lora" and f"goes with tune: lora, not {section.tune}",
+        "matrix_rate": section.optimizer == "adamw" and "is Muon's; the optimizer is adamw",
+    }
+    for name, reason in useless.items():
+        if reason and getattr(section, name) != getattr(usual, name):
+            raise RecipeError(f"finetune.{name} {reason}.")
+    return section
+
+
+def _say_cut(inputs: list[Input], split: Split, reader: Reader) -> None:
+    cut = len({one.example for one in inputs if one.was_cut})
+    if cut:
+        say(
+            f"{cut:,} of {len(split.examples):,} training examples are longer than {reader.most_tokens} tokens: cut, "
+            "or read in windows."
+        )
+
+
+def _learn(
+    materials: Materials,
+    built: Built,
+    reader: Reader,
+    inputs: list[Input],
+    plan: FinetunePlan,
+    seed: int,
+    folder: Path,
+    resume: bool,
+) -> dict[str, Any]:
+    """Train, go back to the best weights, and say how good they are on validation."""
+    network, task = built.network, materials.task
+    held_out = materials.splits.validation.examples
+    questions = task.inputs(held_out, reader)
+
+    def measure() -> dict[str, float]:
+        network.eval()
+        sums, counts = Counter[str](), Counter[str]()
+        if task.score is None:
+            for batch in losses_of(task, questions):
+                with torch.no_grad():
+                    _count(sums, counts, scores(network, batch.to(torch.device(device()))), batch.counts)
+            facts = {"validation_loss": sum(sums[f"loss/{kind}"] / max(counts[kind], 1) for kind in counts)}
+        else:
+            answers = read_off(
+                task,
+                network,
+                held_out,
+                questions,
+                on_batch=lambda batch, hidden: _count(sums, counts, _losses(network, batch, hidden), batch.counts),
+            )
+            facts = {"validation_loss": sum(sums[f"loss/{kind}"] / max(counts[kind], 1) for kind in counts)}
+            facts |= {f"validation_{name}": value for name, value in task.figures(held_out, answers).items()}
+        network.train()
+        return facts
+
+    began = time.monotonic()
+    spec = spec_of(plan, seed)
+    best_by = None if task.score is None else f"validation_{task.score}"
+    hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(device()))
+    order = Order((len(inputs),), (1.0,), seed)
+    state = train(network, [Learnt(task, inputs)], order, spec, folder, resume=resume, hooks=hooks)
+    seconds = time.monotonic() - began
+    if state["best"] is not None and state["best"] != state["step"]:
+        restore_weights(folder / CHECKPOINTS / f"step-{state['best']:06}", network)
+    network.eval()
+    validation = measure()
+    network.eval()
+    learning = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+    return {
+        "task": task.name,
+        "seed": seed,
+        "steps": state["step"],
+        "best_step": state["best"],
+        "tokens": state["tokens"],
+        "parameters": count_parameters(network),
+        "parameters_tuned": learning,
+        "training_seconds": round(seconds, 1),
+        "score": validation[best_by] if best_by else -validation["validation_loss"],
+        "validation": validation,
+    }
+
+
+def _count(sums: Counter[str], counts: Counter[str], found: dict[str, float], scored: dict[str, int]) -> None:
+    for key, value in found.items():
+        sums[key] += value  # type: ignore[assignment]
+    counts.update(scored)
+
+
+def _losses(network: Network, batch: Batch, hidden: Tensor) -> dict[str, float]:
+    return {
+        f"loss/{kind}": float(answers.loss(network, hidden, batch.packed, 0.0))
+        for kind, answers in batch.answers.items()
+    }
+
+
+def _spread(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of the score on validation over the seeds."""
+    found = [run["score"] for run in runs]
+    return {"scores": found, "mean": statistics.fmean(found), "deviation": statistics.stdev(found)}
+
+
+def _training_facts(results: dict[str, Any], splits: Splits) -> dict[str, Any]:
+    names = ("parameters", "parameters_tuned", "training_seconds", "steps", "tokens")
+    return {**{name: results[name] for name in names}, "training_examples": len(splits.train.examples)}
+
+
+def _save_plan(folder: Path, recipe: Recipe, base: Path, plan: FinetunePlan) -> None:
+    tree = recipe.model_copy(update={"finetune": plan}).asked()
+    if isinstance(plan.model, ModelSection):
+        tree["finetune"]["model"] = plan.model.settings()
+    write_plan(folder, tree, base)
+
+
+def _planned(folder: Path) -> FinetunePlan | None:
+    if not (folder / PLAN).is_file():
+        return None
+    section = read_recipe(folder / PLAN).finetune
+    assert section is not None
+    return FinetunePlan(**{name: getattr(section, name) for name in type(section).model_fields})
+
+
+def _say_plan(built: Built, plan: FinetunePlan, splits: Splits) -> None:
+    architecture = built.saved
+    learning = sum(parameter.numel() for parameter in built.network.parameters() if parameter.requires_grad)
+    rates = f"{plan.optimizer} at {plan.learning_rate:g}"
+    say(
+        f"Plan: {plan.task} with a {architecture.family} of {count_parameters(built.network):,} parameters, "
+        f"{learning:,} of them learning; {plan.budget} of {plan.batch} examples ({len(splits.train.examples):,} there "
+        f"are), at most {plan.sequence_length} tokens each; {rates}; {plan.precision}."
+    )

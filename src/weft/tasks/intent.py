@@ -1,0 +1,195 @@
+"""What a command wants, and with what: "turn the bedroom lamp to 30 %" is set_brightness, with a room and a value.
+
+One model answers both (Chen et al. 2019). Intents and slot tags share one output layer over tokens: the tokens of words
+answer with a slot tag, the token that has read the whole command (the first; a decoder's last) with an intent. So what
+is saved is a plain token classifier, which opens anywhere.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.errors import InputError
+from weft.evaluate.baselines.classify import TextClassifier
+from weft.evaluate.baselines.tag import TagLookup
+from weft.evaluate.bootstrap import mean_interval, sum_intervals
+from weft.evaluate.classes import confusion
+from weft.evaluate.entities import counted_figures, entity_counts, entity_figures, per_type, spans_of
+from weft.evaluate.judged import Judged, Table
+from weft.model.network import Network
+from weft.model.packed import Packed
+from weft.objectives.answers import Classes
+from weft.objectives.objective import Batch
+from weft.tasks.classify import SCORE_HEADINGS, class_table, score_row
+from weft.tasks.labels import label_set, read_label
+from weft.tasks.tag import Tag, entity, text_of
+from weft.tasks.task import Example, Input, Reader, Task, Unusable
+
+PREFIX = "intent:"
+
+
+class Understood(NamedTuple):
+    intent: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    slots: Any  # as in tagging
+    row: int  # of the token that answers for the whole
+    intent: int | None
+
+
+@dataclass(frozen=True)
+class Intent(Task):
+    name: ClassVar[str] = "intent"
+    head: ClassVar[str] = "token"
+    roles: ClassVar[tuple[str, ...]] = ("words", "tags", "intent")
+    golds: ClassVar[tuple[str, ...]] = ("tags", "intent")
+    score: ClassVar[str] = "exact"
+
+    @property
+    def slots(self) -> Tag:
+        """The half of the task that tags words."""
+        return Tag(tuple(label for label in self.labels if not label.startswith(PREFIX)), entities=True)
+
+    @property
+    def intents(self) -> tuple[str, ...]:
+        return tuple(label.removeprefix(PREFIX) for label in self.labels if label.startswith(PREFIX))
+
+    def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
+        words = Tag().example(values, with_gold=with_gold)
+        if not with_gold:
+            return words
+        return replace(words, gold=Understood(read_label(values.get("intent")), words.gold))
+
+    def settle(self, train: Sequence[Example]) -> Self:
+        intents = label_set(Counter(example.gold.intent for example in train))
+        if len(intents) < 2:
+            raise InputError(f"All training examples have the intent {intents[0]!r}: there is nothing to tell apart.")
+        tags = {tag for example in train for tag in example.gold.tags}
+        if tags == {"O"}:
+            raise InputError("No word of the training data fills a slot; for intents alone the task is classify.")
+        slots = Tag().settle([replace(example, gold=example.gold.tags) for example in train])
+        if not slots.entities:
+            raise InputError("The slots must be tagged as B-room, I-room, O.")
+        return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)))
+
+    def harmonized(self, examples: Sequence[Example]) -> tuple[list[Example], int]:
+        mended, changed = self.slots.harmonized([replace(one, gold=one.gold.tags) for one in examples])
+        pairs = zip(examples, mended, strict=True)
+        return [replace(one, gold=Understood(one.gold.intent, tags.gold)) for one, tags in pairs], changed
+
+    def check(self, example: Example) -> None:
+        if example.gold.intent not in self.intents:
+            raise Unusable(f"has the intent {example.gold.intent!r}, which training never had")
+        self.slots.check(replace(example, gold=example.gold.tags))
+
+    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
+        words = [replace(one, gold=None if one.gold is None else one.gold.tags) for one in examples]
+        found = []
+        for one in self.slots.inputs(words, reader):
+            gold = examples[one.example].gold
+            row = 0 if reader.looks_ahead else len(one.ids) - 1
+            intent = None if gold is None else self.intents.index(gold.intent)
+            found.append(replace(one, asked=Asked(one.asked, row, intent)))
+        return found
+
+    def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
+        count = len(self.slots.labels)
+        slots = self.slots.batch([replace(one, asked=one.asked.slots) for one in inputs], packed)
+        tags = slots.answers[Tag.name]
+        assert isinstance(tags, Classes)
+        starts = packed.starts[:-1].cpu()
+        intent = Classes(
+            self.head,
+            torch.tensor([one.asked.intent for one in inputs]),
+            starts + torch.tensor([one.asked.row for one in inputs]),
+            among=(count, len(self.labels)),
+        )
+        answers = {"slots": replace(tags, among=(0, count)), "intent": intent}
+        return Batch(packed, answers=answers, counts={"slots": len(tags.values), "intent": len(inputs)})
+
+    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:
+        count = len(self.slots.labels)
+        found = []
+        for one, rows in zip(inputs, packed.split(network.head(self.head)(hidden, packed).float()), strict=True):
+            chances = rows[one.asked.row, count:].softmax(-1).cpu().numpy()
+            tags = self.slots.read(rows[:, :count], one.asked.slots)
+            found.append((chances, tags))
+        return found
+
+    def join(self, example: Example, pieces: Sequence[tuple[Input, Any]]) -> tuple[np.ndarray, tuple[str, ...]]:
+        names = self.slots.labels
+        return pieces[0][1][0], tuple(names[number] for _, (_, tags) in pieces for number in tags)
+
+    def figures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
+        right = self._right(examples, answers)
+        slots = entity_figures([one.gold.tags for one in examples], [tags for _, tags in answers])
+        return {"exact": float(right.all(-1).mean()), "intent": float(right[:, 0].mean()), "slot_f1": slots["f1"]}
+
+    def _right(self, examples: Sequence[Example], answers: Sequence[Any]) -> np.ndarray:
+        """(N, 2): the intent, and all slots."""
+        intents = self.intents
+        pairs = zip(examples, answers, strict=True)
+        return np.asarray(
+            [
+                (
+                    intents[int(chances.argmax())] == one.gold.intent,
+                    spans_of(tags, "iob2") == spans_of(one.gold.tags, "iob2"),
+                )
+                for one, (chances, tags) in pairs
+            ]
+        )
+
+    def judge(self, examples: Sequence[Example], answers: Sequence[Any]) -> Judged:
+        right = self._right(examples, answers)
+        exact = right.all(-1).astype(float)
+        gold, said = [one.gold.tags for one in examples], [tags for _, tags in answers]
+        slot_f1 = sum_intervals(entity_counts(gold, said)[1], counted_figures)["f1"]
+        intervals = {"exact": mean_interval(exact), "intent": mean_interval(right[:, 0]), "slot_f1": slot_f1}
+        numbers = [self.intents.index(one.gold.intent) for one in examples]
+        table = confusion(numbers, [int(chances.argmax()) for chances, _ in answers], len(self.intents))
+        slots = [score_row(kind, score) for kind, score in per_type(gold, said).items()]
+        tables = [class_table(self.intents, table, "Intents"), Table("Slots", SCORE_HEADINGS, slots)]
+        sure = np.asarray([float(chances.max()) for chances, _ in answers])
+        return Judged(self.figures(examples, answers), intervals, exact, (1 - exact) * sure, tables)
+
+    def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[Any]]:
+        numbers = [self.intents.index(one.gold.intent) for one in train]
+        intents = TextClassifier.fit([text_of(one.given) for one in train], numbers, len(self.intents))
+        slots = TagLookup.fit([one.given for one in train], [one.gold.tags for one in train])
+        words = [one.given for one in examples]
+        chances = intents.probabilities([text_of(given) for given in words])
+        tags = [tuple(row) for row in slots.predict(words)]
+        return "TF-IDF + logistic regression, most frequent tag", list(zip(chances, tags, strict=True))
+
+    def shown(self, example: Example, answer: Any, *, details: bool = False) -> dict[str, Any]:
+        chances, tags = answer
+        best = int(chances.argmax())
+        slots = [entity(example.given, span) for span in spans_of(tags, "iob2")]
+        return {
+            "intent": self.intents[best],
+            "score": round(float(chances[best]), 6),
+            "slots": slots,
+            "tags": list(tags),
+        }
+
+    def in_words(self, example: Example) -> str:
+        return text_of(example.given)
+
+    def gold_in_words(self, example: Example) -> str:
+        return self._in_words(example, example.gold.intent, example.gold.tags)
+
+    def answer_in_words(self, example: Example, answer: Any) -> str:
+        return self._in_words(example, self.intents[int(answer[0].argmax())], answer[1])
+
+    def _in_words(self, example: Example, intent: str, tags: Sequence[str]) -> str:
+        found = [entity(example.given, span) for span in spans_of(tags, "iob2")]
+        slots = ", ".join(f"{one['kind']} = {one['text']}" for one in found)
+        return f"{intent}({slots})"

@@ -1,0 +1,139 @@
+"""report.html and report.json of a fine-tuned model: how good, next to what, where it fails, what it costs."""
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from weft.charts import Line, chart, smooth
+from weft.folders import to_json, write_file
+from weft.page import bars, grid, page, table, tiles
+from weft.tasks.data import Problems
+from weft.tasks.evaluation import SHOWN, Evaluation
+from weft.train.record import read_metrics
+
+REPORT, FACTS = "report.html", "report.json"
+MOST_TEXT = 400  # characters of an example that are shown
+NAMES = {
+    "accuracy": "accuracy", "f1": "F1", "f1_micro": "F1, micro", "f1_weighted": "F1, weighted", "mcc": "Matthews",
+    "exact": "exactly right", "bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum", "pearson": "Pearson", "spearman": "Spearman",
+    "slot_f1": "slots, F1", "intent": "intents right", "f1_macro": "F1, macro", "rmse": "RMSE", "mae": "mean error",
+    "distinct": "different texts", "perplexity": "perplexity",
+}  # fmt: skip
+
+
+def write_task_report(
+    folder: Path,
+    name: str,
+    evaluation: Evaluation,
+    problems: dict[str, Problems] | None = None,
+    training: dict[str, Any] | None = None,
+) -> Path:
+    facts = {"name": name, "task": evaluation.task.name, "judged_on": evaluation.where, **evaluation.summary()}
+    facts["slices"] = [{"length": title, "examples": count, "credit": mean} for title, count, mean in evaluation.slices]
+    facts["left_out"] = {where: found.sentences() for where, found in (problems or {}).items() if found.count}
+    facts["tables"] = {one.title: [one.headings, *one.rows] for one in evaluation.judged.tables}
+    facts["mistakes"] = [_mistake(evaluation, example, answer) for example, answer in evaluation.mistakes()]
+    if training:
+        facts["training"] = {key: value for key, value in training.items() if key != "model"}
+    write_file(folder / FACTS, to_json(facts))
+    write_file(folder / REPORT, page(name, _parts(folder, name, evaluation, facts)))
+    return folder / REPORT
+
+
+def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
+    task, judged = evaluation.task, evaluation.judged
+    score = task.score or next(iter(judged.figures))
+    shown = {NAMES.get(key, key): _number(key, value) for key, value in judged.figures.items()}
+    shown = dict(list(shown.items())[:4])
+    if evaluation.baseline is not None:
+        shown[f"{NAMES.get(score, score)}, {evaluation.baseline.name}"] = _number(
+            score, evaluation.baseline.judged.figures[score]
+        )
+    said = f"{task.name}, judged on {len(evaluation.examples):,} examples of {evaluation.where}"
+    return [
+        f"<h1>{escape(name)}</h1>",
+        f"<p>{escape(said)}</p>",
+        tiles(shown),
+        "<h2>How good, next to a classical method</h2>",
+        _comparison(evaluation),
+        _curves(folder, score),
+        *(f"<h2>{escape(one.title)}</h2>{grid(one.headings, one.rows)}" for one in judged.tables),
+        "<h2>Short and long</h2>",
+        bars([(title, mean, 1.0, f"{mean:.3f} of {count:,}") for title, count, mean in evaluation.slices]),
+        _calibration(evaluation),
+        "<h2>The hardest mistakes</h2>",
+        _mistakes(facts["mistakes"]),
+        "<h2>Cost</h2>",
+        table([(key.replace("_", " "), f"{value:,}") for key, value in evaluation.cost.items()]),
+        _left_out(facts["left_out"]),
+    ]
+
+
+def _number(key: str, value: float) -> str:
+    return f"{value:.1f}" if key in ("bleu", "chrf", "perplexity") else f"{value:.3f}"
+
+
+def _comparison(evaluation: Evaluation) -> str:
+    judged, beside = evaluation.judged, evaluation.baseline
+    headings = ["", "model", "95 % interval", *([beside.name] if beside else [])]
+    rows = []
+    for key, value in judged.figures.items():
+        gap = judged.intervals.get(key)
+        row = [
+            NAMES.get(key, key),
+            _number(key, value),
+            f"{_number(key, gap.low)} – {_number(key, gap.high)}" if gap else "",
+        ]
+        if beside is not None:
+            row.append(_number(key, beside.judged.figures[key]) if key in beside.judged.figures else "")
+        rows.append(row)
+    return grid(headings, rows)
+
+
+def _curves(folder: Path, score: str) -> str:
+    metrics = read_metrics(folder)
+    if not metrics:
+        return ""
+    lines = [Line("training", "var(--a)", smooth([(line["step"], line["loss"]) for line in metrics]))]
+    held_out = [(line["step"], line["validation_loss"]) for line in metrics if "validation_loss" in line]
+    parts = [f"<h2>Loss</h2><figure>{chart([*lines, Line('validation', 'var(--b)', held_out)], 'step')}</figure>"]
+    points = [(line["step"], line[f"validation_{score}"]) for line in metrics if f"validation_{score}" in line]
+    if len(points) > 1:
+        title = f"{NAMES.get(score, score)} on validation".capitalize()
+        parts.append(f"<h2>{title}</h2><figure>{chart([Line('validation', 'var(--b)', points)], 'step')}</figure>")
+    return "".join(parts)
+
+
+def _calibration(evaluation: Evaluation) -> str:
+    found = evaluation.judged.calibration
+    if found is None:
+        return ""
+    rows = [
+        (f"said {one.confidence:.0%}", one.accuracy, 1.0, f"{one.accuracy:.0%} right of {one.count:,}")
+        for one in found.bins
+    ]
+    return f"<h2>As sure as it is right? (off by {found.ece:.1%} on average)</h2>{bars(rows)}"
+
+
+def _mistake(evaluation: Evaluation, example: Any, answer: Any) -> dict[str, str]:
+    task = evaluation.task
+    given = task.in_words(example)
+    return {
+        "place": example.place,
+        "given": given if len(given) <= MOST_TEXT else given[:MOST_TEXT] + " …",
+        "right": task.gold_in_words(example)[:MOST_TEXT],
+        "said": task.answer_in_words(example, answer)[:MOST_TEXT],
+    }
+
+
+def _mistakes(found: list[dict[str, str]]) -> str:
+    if not found:
+        return "<p>None.</p>"
+    rows = [[one["given"], one["right"], one["said"]] for one in found[:SHOWN]]
+    return grid(["given", "right", "said"], rows)
+
+
+def _left_out(found: dict[str, list[str]]) -> str:
+    rows = [(where, sentence) for where, sentences in found.items() for sentence in sentences]
+    return f"<h2>Left out</h2>{table(rows)}" if rows else ""

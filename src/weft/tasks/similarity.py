@@ -1,0 +1,89 @@
+"""Two texts, a number: how alike are they? Learnt as a regression, (z − y)²."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.errors import InputError
+from weft.evaluate.baselines.pairs import PairRegressor
+from weft.evaluate.bootstrap import example_intervals
+from weft.evaluate.judged import Judged
+from weft.evaluate.values import value_figures
+from weft.model.network import Network
+from weft.model.packed import Packed
+from weft.objectives.answers import Values
+from weft.objectives.objective import Batch
+from weft.tasks.encode import encode_pairs
+from weft.tasks.labels import read_number
+from weft.tasks.pair import given_pair, pair_in_words
+from weft.tasks.task import Example, Input, Reader, Task
+
+
+@dataclass(frozen=True)
+class Similarity(Task):
+    name: ClassVar[str] = "similarity"
+    head: ClassVar[str] = "sequence"
+    roles: ClassVar[tuple[str, ...]] = ("text", "second", "score")
+    golds: ClassVar[tuple[str, ...]] = ("score",)
+    score: ClassVar[str] = "spearman"
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
+        return Example(given_pair(values), read_number(values.get("score"), "score") if with_gold else None)
+
+    def settle(self, train: Sequence[Example]) -> "Similarity":
+        if len({example.gold for example in train}) < 2:
+            raise InputError("All training examples have the same score: there is nothing to learn.")
+        return replace(self, labels=("score",))
+
+    def prepare(self, network: Network, train: Sequence[Example]) -> None:
+        out = network.head(self.head).out
+        if out.bias is not None:
+            with torch.no_grad():
+                out.bias.fill_(float(np.mean([example.gold for example in train])))
+
+    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
+        encoded = encode_pairs([example.given for example in examples], reader)
+        return [replace(one, asked=examples[one.example].gold) for one in encoded]
+
+    def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
+        asked = Values(self.head, torch.tensor([one.asked for one in inputs], dtype=torch.float32))
+        return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
+
+    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[float]:
+        return network.head(self.head)(hidden, packed).float()[:, 0].tolist()
+
+    def figures(self, examples: Sequence[Example], answers: Sequence[float]) -> dict[str, float]:
+        return value_figures([example.gold for example in examples], answers)
+
+    def judge(self, examples: Sequence[Example], answers: Sequence[float]) -> Judged:
+        gold, found = np.asarray([example.gold for example in examples]), np.asarray(answers)
+        intervals = example_intervals(len(gold), lambda rows: value_figures(gold[rows], found[rows]))
+        off = np.abs(gold - found)
+        spread = max(float(gold.max() - gold.min()), 1e-9)
+        return Judged(self.figures(examples, answers), intervals, np.clip(1 - off / spread, 0, 1), off)
+
+    def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[float]]:
+        first, second = (list(side) for side in zip(*(one.given for one in train), strict=True))
+        model = PairRegressor.fit(first, second, [one.gold for one in train])
+        asked = (list(side) for side in zip(*(one.given for one in examples), strict=True))
+        return "TF-IDF of the pair + ridge regression", model.predict(*asked).tolist()
+
+    def shown(self, example: Example, answer: float, *, details: bool = False) -> dict[str, Any]:
+        return {"score": round(float(answer), 6)}
+
+    def in_words(self, example: Example) -> str:
+        return pair_in_words(example)
+
+    def gold_in_words(self, example: Example) -> str:
+        return f"{example.gold:g}"
+
+    def answer_in_words(self, example: Example, answer: float) -> str:
+        return f"{answer:.2f}"

@@ -1,0 +1,69 @@
+"""The data of a recipe: examples to learn from, to validate on, to be judged by; and the task with its labels."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from weft.progress import say
+from weft.recipe import FinetuneSection
+from weft.tasks.catalog import TASKS, asked_task
+from weft.tasks.classify import Several
+from weft.tasks.data import Split, checked, first_label, hold_out, paths_of, read_split, some_of
+from weft.tasks.intent import Intent
+from weft.tasks.tag import Tag
+from weft.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Splits:
+    train: Split
+    validation: Split
+    test: Split | None
+
+    @property
+    def all(self) -> list[Split]:
+        return [split for split in (self.train, self.validation, self.test) if split is not None]
+
+
+def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
+    """The examples of each split, and the task with the labels that it found."""
+    data = section.data
+    assert data.train is not None
+    paths = paths_of(data.train, base)
+    task = asked_task(section, first_label(paths, data, TASKS[section.task]))
+    train = read_split(task, paths, data)
+    train = replace(train, examples=some_of(train.examples, data.limit, section.seed))
+    others = {}
+    for name, said in (("validation", data.validation), ("test", data.test)):
+        others[name] = None if said is None else read_split(task, paths_of(said, base), data)
+    validation = others["validation"]
+    if validation is None:
+        train, validation = hold_out(train, section.seed)
+        say(f"No validation data is named: {len(validation.examples):,} examples of {train.where} are held out.")
+    task = task.settle(train.examples)
+    splits = [train, validation, *([others["test"]] if others["test"] else [])]
+    if isinstance(task, Tag | Intent):
+        splits = [harmonized(task, split) for split in splits]
+    splits = [splits[0], *(checked(task, split) for split in splits[1:])]
+    for split in splits:
+        _say_split(task, split)
+    return task, Splits(splits[0], splits[1], splits[2] if len(splits) > 2 else None)
+
+
+def harmonized(task: Tag | Intent, split: Split) -> Split:
+    examples, mended = task.harmonized(split.examples)
+    if mended:
+        say(f"{split.where}: {mended:,} tags were not well-formed and were mended.")
+    return replace(split, examples=examples)
+
+
+def _say_split(task: Task, split: Split) -> None:
+    left_out = f", {split.problems.count:,} left out" if split.problems.count else ""
+    say(f"{split.where}: {len(split.examples):,} examples{left_out}.")
+    for sentence in split.problems.sentences()[:5]:
+        say(f"  {sentence}")
+    if task.labels and "label" in task.roles:
+        golds = [example.gold for example in split.examples]
+        counts = Counter(label for gold in golds for label in (gold if isinstance(task, Several) else (gold,)))
+        shown = ", ".join(f"{label} {count / len(golds):.0%}" for label, count in counts.most_common(8))
+        say(f"  {shown}{' …' if len(counts) > 8 else ''}")

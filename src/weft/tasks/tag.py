@@ -1,0 +1,266 @@
+"""A tag for every word: part of speech, or names of people and places (B-PER I-PER O).
+
+The network reads pieces of words; the first piece of a word answers for it (Devlin et al. 2019, section 5.3), and
+scores count words. A sentence that is too long for the model is read in windows, cut between words. Entity tags are
+read in any of the usual schemes, repaired where they are not well-formed, and learnt as IOB2. With a CRF the tags of a
+sentence are decided together.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.errors import InputError
+from weft.evaluate.baselines.tag import PhraseLookup, TagLookup
+from weft.evaluate.bootstrap import sum_intervals
+from weft.evaluate.classes import confusion
+from weft.evaluate.entities import (
+    Span,
+    counted_figures,
+    entity_counts,
+    entity_figures,
+    guess_scheme,
+    per_type,
+    repaired,
+    spans_of,
+    tag_accuracy,
+)
+from weft.evaluate.judged import Judged, Table
+from weft.model.network import Network
+from weft.model.packed import Packed
+from weft.objectives.answers import Answers, Classes
+from weft.objectives.objective import Batch
+from weft.tasks.classify import SCORE_HEADINGS, class_table, score_row
+from weft.tasks.crf import Crf, Tagging, crf_of
+from weft.tasks.labels import balance, label_set
+from weft.tasks.task import Example, Input, Reader, Task, Unusable
+from weft.tasks.words import read_tagged, read_words
+
+OUTSIDE = "O"
+
+
+@dataclass(frozen=True)
+class Asked:
+    words: range  # of the example, that this window has
+    rows: np.ndarray  # the first piece of each that has any
+    known: np.ndarray  # which words those are, counted in the window
+    tags: np.ndarray | None  # the right ones, of these words
+
+
+@dataclass(frozen=True)
+class Tag(Task):
+    name: ClassVar[str] = "tag"
+    head: ClassVar[str] = "token"
+    roles: ClassVar[tuple[str, ...]] = ("words", "tags")
+    golds: ClassVar[tuple[str, ...]] = ("tags",)
+
+    entities: bool = False  # the tags are parts of entities, and entities are what counts
+    crf: bool = False
+    balanced: bool = False
+    weights: tuple[float, ...] | None = None
+
+    @property
+    def score(self) -> str:  # type: ignore[override]
+        return "f1" if self.entities else "accuracy"
+
+    def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
+        if not with_gold:
+            return Example(read_words(values.get("words")), None)
+        return Example(*read_tagged(values.get("words"), values.get("tags")))
+
+    def settle(self, train: Sequence[Example]) -> Self:
+        scheme = guess_scheme(example.gold for example in train)
+        if scheme == "plain":
+            counts = Counter(tag for example in train for tag in example.gold)
+            labels = label_set(counts)
+        else:
+            counts = Counter(tag for example in train for tag in repaired(example.gold, scheme)[0])
+            kinds = sorted({tag[2:] for tag in counts if tag != OUTSIDE})
+            labels = (OUTSIDE, *(f"{part}-{kind}" for kind in kinds for part in "BI"))
+        if len(labels) < 2:
+            raise InputError(f"All words of the training data have the tag {labels[0]!r}: there is nothing to learn.")
+        weights = tuple(balance(counts, labels)) if self.balanced else None
+        return replace(self, labels=labels, entities=scheme != "plain", weights=weights)
+
+    def harmonized(self, examples: Sequence[Example]) -> tuple[list[Example], int]:
+        """With tags as they are learnt, and how many had to be mended."""
+        if not self.entities:
+            return list(examples), 0
+        scheme = guess_scheme(example.gold for example in examples)
+        mended, changed = [], 0
+        for example in examples:
+            tags, wrong = repaired(example.gold, scheme) if scheme != "plain" else (example.gold, 0)
+            mended.append(replace(example, gold=tuple(tags)))
+            changed += wrong
+        return mended, changed
+
+    def check(self, example: Example) -> None:
+        if unknown := [tag for tag in example.gold if tag not in self.labels]:
+            raise Unusable(f"has the tag {unknown[0]!r}, which training never had")
+
+    def prepare(self, network: Network, train: Sequence[Example]) -> None:
+        if self.crf:
+            network.add_module("crf", Crf(self.labels))
+
+    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
+        engine = reader.tokenizer.engine
+        room = max(1, reader.most_tokens - engine.num_special_tokens_to_add(is_pair=False))
+        encodings = engine.encode_batch(
+            [list(one.given) for one in examples], is_pretokenized=True, add_special_tokens=False
+        )
+        found = []
+        for number, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
+            words = np.asarray([word for word in encoding.word_ids if word is not None], np.int64)
+            pieces = np.bincount(words, minlength=len(example.given))
+            windows = _windows(np.minimum(pieces, room), room)
+            for window in windows:
+                whole = (
+                    encoding
+                    if len(windows) == 1
+                    else engine.encode(
+                        list(example.given[window.start : window.stop]), is_pretokenized=True, add_special_tokens=False
+                    )
+                )
+                whole.truncate(room)
+                framed = engine.post_process(whole)
+                found.append(
+                    Input(number, np.asarray(framed.ids, np.int32), None, self._asked(example, window, framed.word_ids))
+                )
+        return found
+
+    def _asked(self, example: Example, window: range, word_ids: Sequence[int | None]) -> Asked:
+        first: dict[int, int] = {}
+        for row, word in enumerate(word_ids):
+            if word is not None:
+                first.setdefault(word, row)
+        known = np.asarray(sorted(first), np.int64)
+        tags = None
+        if example.gold is not None:
+            tags = np.asarray([self.labels.index(example.gold[window.start + word]) for word in known], np.int64)
+        return Asked(window, np.asarray([first[word] for word in known], np.int64), known, tags)
+
+    def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
+        asked = [one for one in zip(inputs, packed.starts.tolist(), strict=False) if len(one[0].asked.rows)]
+        values = torch.from_numpy(np.concatenate([one.asked.tags for one, _ in asked] or [np.zeros(0, np.int64)]))
+        rows = torch.from_numpy(
+            np.concatenate([one.asked.rows + start for one, start in asked] or [np.zeros(0, np.int64)])
+        )
+        question: Answers
+        if self.crf:
+            question = Tagging(self.head, values, rows, tuple(len(one.asked.rows) for one, _ in asked))
+        else:
+            weights = None if self.weights is None else torch.tensor(self.weights)
+            question = Classes(self.head, values, rows, weights)
+        return Batch(packed, answers={self.name: question}, counts={self.name: len(values)})
+
+    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
+        """The number of each word's tag; of a word that has no piece (a control character), that of "nothing"."""
+        logits = packed.split(network.head(self.head)(hidden, packed).float())
+        crf = crf_of(network) if self.crf else None
+        return [self.read(rows, one.asked, crf) for one, rows in zip(inputs, logits, strict=True)]
+
+    def read(self, logits: Tensor, asked: Asked, crf: Crf | None = None) -> np.ndarray:
+        tags = np.full(len(asked.words), self._nothing)
+        if len(asked.rows):
+            picked = logits[torch.from_numpy(asked.rows)]
+            tags[asked.known] = crf.best(picked) if crf is not None else picked.argmax(-1).cpu().numpy()
+        return tags
+
+    @property
+    def _nothing(self) -> int:
+        return self.labels.index(OUTSIDE) if OUTSIDE in self.labels else 0
+
+    def join(self, example: Example, pieces: Sequence[tuple[Input, np.ndarray]]) -> tuple[str, ...]:
+        return tuple(self.labels[number] for _, tags in pieces for number in tags)
+
+    def figures(self, examples: Sequence[Example], answers: Sequence[Sequence[str]]) -> dict[str, float]:
+        gold = [example.gold for example in examples]
+        figures = {"accuracy": tag_accuracy(gold, answers)}
+        return {**entity_figures(gold, answers), **figures} if self.entities else figures
+
+    def judge(self, examples: Sequence[Example], answers: Sequence[Sequence[str]]) -> Judged:
+        gold = [example.gold for example in examples]
+        right = np.asarray(
+            [
+                [sum(a == b for a, b in zip(*pair, strict=True)), len(pair[0])]
+                for pair in zip(gold, answers, strict=True)
+            ]
+        )
+        intervals = sum_intervals(right, lambda sums: {"accuracy": sums[:, 0] / np.maximum(sums[:, 1], 1)})
+        if self.entities:
+            _, counts = entity_counts(gold, answers)
+            intervals |= sum_intervals(counts, counted_figures)
+            rows = [score_row(kind, score) for kind, score in per_type(gold, answers).items()]
+            tables = [Table("Entities", SCORE_HEADINGS, rows)]
+        else:
+            numbers = {label: number for number, label in enumerate(self.labels)}
+            right_tags, said_tags = ([numbers[tag] for tags in side for tag in tags] for side in (gold, answers))
+            tables = [class_table(self.labels, confusion(right_tags, said_tags, len(self.labels)), "Tags")]
+        credit = right[:, 0] / np.maximum(right[:, 1], 1)
+        return Judged(
+            self.figures(examples, answers), intervals, credit, right[:, 1] - right[:, 0].astype(float), tables
+        )
+
+    def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[tuple[str, ...]]]:
+        words, tags = [one.given for one in train], [one.gold for one in train]
+        if self.entities and _are_characters(words):
+            known = PhraseLookup.fit(words, tags)
+            return "names that were seen", [tuple(row) for row in known.predict([one.given for one in examples])]
+        model = TagLookup.fit(words, tags)
+        return "most frequent tag of each word", [
+            tuple(tags) for tags in model.predict([one.given for one in examples])
+        ]
+
+    def shown(self, example: Example, answer: Sequence[str], *, details: bool = False) -> dict[str, Any]:
+        found: dict[str, Any] = {"words": list(example.given), "tags": list(answer)}
+        if self.entities:
+            found["entities"] = [entity(example.given, span) for span in spans_of(answer, "iob2")]
+        return found
+
+    def in_words(self, example: Example) -> str:
+        return text_of(example.given)
+
+    def gold_in_words(self, example: Example) -> str:
+        return self._in_words(example, example.gold)
+
+    def answer_in_words(self, example: Example, answer: Sequence[str]) -> str:
+        return self._in_words(example, answer)
+
+    def _in_words(self, example: Example, tags: Sequence[str]) -> str:
+        if self.entities:
+            found = [entity(example.given, span) for span in spans_of(tags, "iob2")]
+            return ", ".join(f"{entity['text']} ({entity['kind']})" for entity in found) or "none"
+        return " ".join(f"{word}/{tag}" for word, tag in zip(example.given, tags, strict=True))
+
+    def settings(self) -> dict[str, Any]:
+        return {"entities": self.entities, "crf": self.crf}
+
+
+def _windows(pieces: np.ndarray, room: int) -> list[range]:
+    """Ranges of words whose pieces fit."""
+    found, start, size = [], 0, 0
+    for word, count in enumerate(pieces.tolist()):
+        if size and size + count > room:
+            found.append(range(start, word))
+            start, size = word, 0
+        size += count
+    return [*found, range(start, len(pieces))]
+
+
+def _are_characters(sentences: Sequence[Sequence[str]]) -> bool:
+    """Chinese, character by character: one alone says little about a name."""
+    return np.mean([len(word) == 1 for words in sentences[:1000] for word in words]) > 0.8
+
+
+def entity(words: Sequence[str], span: Span) -> dict[str, Any]:
+    return {"text": text_of(words[span.start : span.end]), "kind": span.kind, "start": span.start, "end": span.end}
+
+
+def text_of(words: Sequence[str]) -> str:
+    """Chinese is written without spaces."""
+    return ("" if any("\u3400" <= c <= "\u9fff" for word in words[:20] for c in word) else " ").join(words)

@@ -1,0 +1,200 @@
+"""What fine-tuning learns, and one protocol for all of it.
+
+    row of a file -> Example -> Input(s) -> Batch -> loss            while learning
+                                         -> piece(s) -> answer       afterwards
+
+An example is what is given and, where it is known, what is right. A task turns it into what the network reads (one
+`Input`, or several windows of a long text), says what the network is asked (a `Batch`, as in pre-training: the loop is
+the same), reads the network's numbers as pieces of an answer, and joins the pieces of an example. It also judges
+answers against what is right, says both in words, and names the classical method that it must be better than.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.evaluate.judged import Judged
+from weft.generate.ends import Ends
+from weft.model.network import Network
+from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
+from weft.objectives.objective import Batch
+from weft.tokenizer.tokenizer import Tokenizer
+
+BATCH_TOKENS = 4096  # that are answered at once; more does not fit into the caches of a CPU
+
+
+class Unusable(Exception):
+    """This row cannot be learnt from; the message is the end of a sentence that begins with its place."""
+
+
+@dataclass(frozen=True)
+class Example:
+    given: Any
+    gold: Any  # none, if it is to be found
+    place: str = ""  # where it was read
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How the model reads: its tokenizer, and its limits."""
+
+    tokenizer: Tokenizer
+    most_tokens: int  # in an input
+    segments: int = 0  # kinds of segments the model tells apart
+    looks_ahead: bool = True  # a decoder's token sees only those before it
+    has_source: bool = False  # an encoder reads, a decoder writes
+    ends: Ends = field(default_factory=Ends)  # what texts begin and end with, of a model that writes
+
+
+@dataclass(frozen=True)
+class Input:
+    """What the network reads of an example, or of a window of it."""
+
+    example: int  # whose it is, in the list that was given
+    ids: np.ndarray
+    segments: np.ndarray | None = None
+    asked: Any = None  # what the task must know to ask and to read the answer
+    was_cut: bool = False  # the text was longer
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    name: ClassVar[str]
+    head: ClassVar[str]  # that sits on the backbone
+    roles: ClassVar[tuple[str, ...]]  # of columns: what is given first
+    golds: ClassVar[tuple[str, ...]]  # those of them that hold what is right
+    score: ClassVar[str | None]  # the figure that tells the best model, the higher the better; none: the loss tells it
+
+    labels: tuple[str, ...] = ()
+
+    @abstractmethod
+    def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
+        """Of the values of a row, by role. Raises `Unusable`."""
+
+    def settle(self, train: Sequence[Example]) -> Self:
+        """With what is to be known from the training data before anything is learnt: the labels."""
+        return self
+
+    def check(self, example: Example) -> None:  # noqa: B027 (most can always be judged)
+        """Raises `Unusable` if this cannot be judged: its label was never learnt."""
+
+    @property
+    def outputs(self) -> int:
+        """Of the head."""
+        return len(self.labels)
+
+    @abstractmethod
+    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]: ...
+
+    @abstractmethod
+    def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch: ...
+
+    @abstractmethod
+    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:
+        """What the network says about each input."""
+
+    def answers(
+        self, network: Network, examples: Sequence[Example], inputs: Sequence[Input], reader: Reader
+    ) -> list[Any]:
+        return read_off(self, network, examples, inputs)
+
+    def join(self, example: Example, pieces: Sequence[tuple[Input, Any]]) -> Any:
+        """The answer, of what was said about its windows."""
+        return pieces[0][1]
+
+    def prepare(self, network: Network, train: Sequence[Example]) -> None:  # noqa: B027 (most need none)
+        """A last touch to fresh weights before training: a head that begins in the middle of what is asked."""
+
+    @abstractmethod
+    def figures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
+        """The metrics, without what takes long."""
+
+    @abstractmethod
+    def judge(self, examples: Sequence[Example], answers: Sequence[Any]) -> Judged: ...
+
+    @abstractmethod
+    def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[Any]]:
+        """The name of the classical method, and its answers."""
+
+    @abstractmethod
+    def shown(self, example: Example, answer: Any, *, details: bool = False) -> dict[str, Any]:
+        """The answer as JSON."""
+
+    @abstractmethod
+    def in_words(self, example: Example) -> str:
+        """What was given."""
+
+    @abstractmethod
+    def gold_in_words(self, example: Example) -> str: ...
+
+    @abstractmethod
+    def answer_in_words(self, example: Example, answer: Any) -> str: ...
+
+    def settings(self) -> dict[str, Any]:
+        """What is to be kept beside the labels, so that a saved model knows its task."""
+        return {}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        return replace(self, **settings)
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A task's inputs as an objective of the training loop."""
+
+    task: Task
+    inputs: Sequence[Input]
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def batch(self, samples: list[int], epochs: list[int], seed: int) -> Batch:
+        picked = [self.inputs[sample] for sample in samples]
+        return ask(self.task, [picked[i] for i in order_by_length([one.ids for one in picked])])
+
+
+def ask(task: Task, inputs: Sequence[Input]) -> Batch:
+    return task.batch(inputs, pack_inputs(inputs))
+
+
+def pack_inputs(inputs: Sequence[Input]) -> Packed:
+    segments = [one.segments for one in inputs]
+    known = [row for row in segments if row is not None]
+    return pack([one.ids for one in inputs], known if known else None)
+
+
+def groups(inputs: Sequence[Input], most_tokens: int = BATCH_TOKENS) -> Iterator[list[int]]:
+    """Inputs that go through the network together: of like lengths."""
+    order = order_by_length([one.ids for one in inputs])
+    for part in group_by_tokens([len(inputs[i].ids) for i in order], most_tokens):
+        yield [order[i] for i in part]
+
+
+def read_off(
+    task: Task,
+    network: Network,
+    examples: Sequence[Example],
+    inputs: Sequence[Input],
+    on_batch: Callable[[Batch, Tensor], None] | None = None,
+) -> list[Any]:
+    """The network's answer to each example. `on_batch` sees the hidden states on their way, to measure a loss."""
+    device = next(network.parameters()).device
+    said: list[Any] = [None] * len(inputs)
+    with torch.inference_mode():
+        for part in groups(inputs):
+            picked = [inputs[i] for i in part]
+            packed = pack_inputs(picked).to(device)
+            hidden = network(packed)
+            if on_batch is not None:
+                on_batch(task.batch(picked, packed).to(device), hidden)
+            for index, piece in zip(part, task.pieces(network, hidden, packed, picked), strict=True):
+                said[index] = piece
+    of_each: list[list[tuple[Input, Any]]] = [[] for _ in examples]
+    for one, piece in zip(inputs, said, strict=True):
+        of_each[one.example].append((one, piece))
+    return [task.join(example, pieces) for example, pieces in zip(examples, of_each, strict=True)]

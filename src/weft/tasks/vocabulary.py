@@ -1,0 +1,47 @@
+"""The tokenizer that a task is learnt with: the model's own; for a fresh model the recipe's, or one learnt from the
+training texts.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from weft.errors import RecipeError
+from weft.folders import write_file
+from weft.recipe import FinetuneSection, Recipe, TokenizerSection
+from weft.tasks.splits import Splits
+from weft.tokenizer.build import build_tokenizer
+from weft.tokenizer.read import load_tokenizer
+from weft.tokenizer.tokenizer import Tokenizer
+
+USUAL = {"bert": "wordpiece", "distilbert": "wordpiece", "modernbert": "wordpiece"}  # others: byte-level BPE
+
+
+def prepare_tokenizer(recipe: Recipe, section: FinetuneSection, splits: Splits, base: Path, folder: Path) -> Tokenizer:
+    if isinstance(section.model, str):
+        if recipe.tokenizer is not None:
+            raise RecipeError("tokenizer goes with a fresh model; a model folder has its own.")
+        return load_tokenizer(base / section.model)
+    said = recipe.tokenizer
+    if said is not None and said.path is not None:
+        return load_tokenizer(base / said.path)
+    assert section.model is not None and section.model.family is not None
+    family = section.model.family
+    said = said or TokenizerSection(kind=USUAL.get(family, "bpe"))  # type: ignore[arg-type]
+    place = folder / "tokenizer"
+    if not (place / "tokenizer.json").is_file():
+        texts = folder / "texts.txt"
+        write_file(texts, "\n".join(_texts(splits)).encode())
+        options: dict[str, Any] = {"vocabulary": said.vocab_size, "family": family, "lowercase": not said.cased}
+        assert said.kind is not None
+        build_tokenizer([texts], place, said.kind, **options)
+    return load_tokenizer(place)
+
+
+def _texts(splits: Splits) -> Iterable[str]:
+    """All that is read or written in training."""
+    for example in splits.train.examples:
+        parts = [example.given] if isinstance(example.given, str) else list(example.given)
+        yield " ".join(parts).replace("\n", " ")
+        if isinstance(example.gold, str):
+            yield example.gold.replace("\n", " ")

@@ -1,0 +1,93 @@
+"""Words and their tags out of a row.
+
+Words are a list, or a text that is cut where its characters change their kind (Chinese characters stand alone). Tags
+are a list of the same length, or entities with their places in the text: {"start": 3, "end": 8, "label": "PER"}, or
+CLUENER's {"name": {"彭小军": [[0, 2]]}} (ends inclusive).
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft.evaluate.entities import Span, tags_of
+from weft.tasks.task import Unusable
+
+WORD = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]|[^\W\u3400-\u9fff\uf900-\ufaff]+|[^\w\s]|_+")
+Place = tuple[int, int, str]  # first character, behind the last, kind
+
+
+def read_words(value: Any) -> tuple[str, ...]:
+    words = tuple(value) if isinstance(value, list | tuple) else None
+    if isinstance(value, str):
+        words = tuple(WORD.findall(value))
+    if words is None or not all(isinstance(word, str) for word in words):
+        raise Unusable("has no words" if value is None else "has words that are no list of texts")
+    if not words:
+        raise Unusable("has no words")
+    return words
+
+
+def read_tagged(words: Any, tags: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if isinstance(words, str) and not _is_row_of_tags(tags):
+        return _by_places(words, list(_places(tags)))
+    if isinstance(words, str) and isinstance(tags, str):
+        words, tags = words.split(), tags.split()
+    found = read_words(words)
+    tags = tags.split() if isinstance(tags, str) else tags
+    if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) and tag.strip() for tag in tags):
+        raise Unusable("has no tags" if tags is None else "has tags that are no list of names")
+    if len(tags) != len(found):
+        raise Unusable(f"has {len(found)} words but {len(tags)} tags")
+    return found, tuple(tags)
+
+
+def _is_row_of_tags(tags: Any) -> bool:
+    return isinstance(tags, str) or (
+        isinstance(tags, list) and all(isinstance(tag, str) for tag in tags) and bool(tags)
+    )
+
+
+def _places(entities: Any) -> Iterable[Place]:
+    if entities is None:
+        raise Unusable("has no entities")
+    try:
+        if isinstance(entities, dict):
+            for kind, found in entities.items():
+                for places in found.values():
+                    yield from ((int(start), int(end) + 1, str(kind)) for start, end in places)
+            return
+        for entity in entities:
+            if isinstance(entity, dict):
+                kind = entity.get("label", entity.get("kind", entity.get("type", entity.get("entity"))))
+                yield int(entity["start"]), int(entity["end"]), str(kind)
+            else:
+                start, end, kind = entity
+                yield int(start), int(end), str(kind)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise Unusable("has entities in a form that is not known; give start, end and label of each") from None
+
+
+def _by_places(text: str, places: Sequence[Place]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    found = [(match.start(), match.end()) for match in WORD.finditer(text)]
+    if not found:
+        raise Unusable("has an empty text")
+    spans = []
+    for start, end, kind in places:
+        inside = [number for number, (begin, stop) in enumerate(found) if begin < end and stop > start]
+        if not inside or not 0 <= start < end <= len(text):
+            raise Unusable(f"has an entity at {start} to {end}, where its text has no word")
+        spans.append(Span(inside[0], inside[-1] + 1, kind))
+    spans = _apart(sorted(spans))
+    return tuple(text[start:end] for start, end in found), tuple(tags_of(spans, len(found)))
+
+
+def _apart(spans: Sequence[Span]) -> list[Span]:
+    """Of entities that overlap, which tags cannot say, the longer stays."""
+    kept: list[Span] = []
+    for span in spans:
+        if kept and span.start < kept[-1].end:
+            if span.end - span.start > kept[-1].end - kept[-1].start:
+                kept[-1] = span
+        else:
+            kept.append(span)
+    return kept

@@ -1,0 +1,117 @@
+"""Intervals: they hold the truth about as often as they say, and are the same every time."""
+
+import numpy as np
+import pytest
+
+from weft.errors import InputError
+from weft.evaluate.bootstrap import Interval, confusion_intervals, example_intervals, mean_interval, sum_intervals
+from weft.evaluate.classes import class_figures, confusion
+from weft.evaluate.entities import counted_figures, entity_counts, entity_figures
+from weft.evaluate.translations import counted_figures as translated_figures
+from weft.evaluate.translations import translation_counts, translation_figures
+
+TRIALS = 300
+SHARES = np.array([[0.45, 0.05, 0.02], [0.08, 0.2, 0.02], [0.03, 0.05, 0.1]])  # of a population's confusion matrix
+
+
+def f1(sums):
+    """Of sums (…, 3): found, too many, missed."""
+    return {"f1": 2 * sums[..., 0] / (2 * sums[..., 0] + sums[..., 1] + sums[..., 2])}
+
+
+def covered(intervals, truth):
+    return np.mean([one.low <= truth <= one.high for one in intervals])
+
+
+def test_intervals_of_a_mean_hold_the_truth_as_often_as_they_say():
+    generator = np.random.default_rng(1)
+    for level in (0.95, 0.8):
+        samples = generator.exponential(2.0, (TRIALS, 120))
+        intervals = [mean_interval(values, rounds=300, level=level) for values in samples]
+        assert covered(intervals, 2.0) == pytest.approx(level, abs=0.06)
+
+
+def test_intervals_of_class_figures_hold_the_truth_as_often_as_they_say():
+    truth = class_figures(SHARES)
+    samples = np.random.default_rng(2).multinomial(200, SHARES.ravel(), TRIALS).reshape(-1, 3, 3)
+    intervals = [confusion_intervals(sample, rounds=300) for sample in samples]
+    assert set(intervals[0]) == set(truth)
+    for name, value in truth.items():
+        assert covered([one[name] for one in intervals], value) == pytest.approx(0.95, abs=0.06), name
+
+
+def test_intervals_of_f1_hold_the_truth_as_often_as_they_say():
+    rates = np.array([1.2, 0.4, 0.6])
+    samples = np.random.default_rng(3).poisson(rates, (TRIALS, 100, 3))
+    intervals = [sum_intervals(counts, f1, rounds=300)["f1"] for counts in samples]
+    assert covered(intervals, f1(rates)["f1"]) == pytest.approx(0.95, abs=0.06)
+
+
+def test_drawing_cells_is_drawing_examples():
+    generator = np.random.default_rng(4)
+    gold, predicted = np.divmod(generator.choice(9, 500, p=SHARES.ravel()), 3)
+    by_cell = confusion_intervals(confusion(gold, predicted, 3), rounds=4000)
+    one_hot = np.eye(9)[gold * 3 + predicted].reshape(-1, 3, 3)
+    by_example = sum_intervals(one_hot, class_figures, rounds=4000)
+    for name, found in by_cell.items():
+        assert [found.low, found.high] == pytest.approx([by_example[name].low, by_example[name].high], abs=0.01), name
+    mean = mean_interval(gold == predicted, rounds=4000)
+    assert [mean.low, mean.high] == pytest.approx([by_cell["accuracy"].low, by_cell["accuracy"].high], abs=0.01)
+
+
+def test_measuring_the_drawn_examples_anew_gives_what_their_sums_give():
+    counts = np.random.default_rng(8).poisson(2.0, (50, 3))
+    anew = example_intervals(50, lambda rows: {"f1": float(f1(counts[rows].sum(0))["f1"])})
+    summed = sum_intervals(counts, f1)
+    assert [anew["f1"].low, anew["f1"].high] == pytest.approx([summed["f1"].low, summed["f1"].high])
+
+
+def test_what_is_large_is_drawn_in_parts_to_the_same_end(monkeypatch):
+    matrix, counts = (np.random.default_rng(5).poisson(1.0, shape) for shape in ((6, 6), (36, 3)))
+    whole = confusion_intervals(matrix), sum_intervals(counts, f1)
+    monkeypatch.setattr("weft.evaluate.bootstrap.AT_ONCE", 36 * 7)
+    assert (confusion_intervals(matrix), sum_intervals(counts, f1)) == whole
+
+
+def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
+    values = np.random.default_rng(6).normal(size=50)
+    assert mean_interval(values) == mean_interval(values) != mean_interval(values, seed=1)
+    counts = np.random.default_rng(6).poisson(2.0, (40, 3))
+    assert sum_intervals(counts, f1) == sum_intervals(counts, f1) != sum_intervals(counts, f1, seed=1)
+    matrix = np.array([[20, 5], [3, 9]])
+    assert confusion_intervals(matrix) == confusion_intervals(matrix) != confusion_intervals(matrix, seed=1)
+
+
+def test_figures_of_entities_and_translations_lie_in_their_intervals():
+    generator = np.random.default_rng(7)
+    gold = [list(generator.choice(["O", "B-A", "I-A", "B-B"], 12)) for _ in range(60)]
+    predicted = [[tag if generator.random() < 0.8 else "O" for tag in row] for row in gold]
+    intervals = sum_intervals(entity_counts(gold, predicted)[1], counted_figures)
+    for name, value in entity_figures(gold, predicted).items():
+        assert intervals[name].low < value < intervals[name].high, name
+    texts = [[" ".join(row) for row in side] for side in (predicted, gold)]
+    intervals = sum_intervals(translation_counts(*texts), translated_figures)
+    for name, value in translation_figures(*texts).items():
+        assert intervals[name].low < value < intervals[name].high, name
+
+
+def test_a_single_example_has_an_interval_without_width():
+    assert mean_interval([0.25]) == Interval(0.25, 0.25)
+    assert sum_intervals(np.array([[1, 1, 0]]), f1)["f1"] == Interval(2 / 3, 2 / 3)
+    assert confusion_intervals(np.array([[0, 1], [0, 0]]))["accuracy"] == Interval(0, 0)
+
+
+def test_sentences_without_entities_have_an_interval_at_zero():
+    counts = entity_counts([["O"], ["O", "O"]], [["O"], ["O", "O"]])[1]
+    assert set(sum_intervals(counts, counted_figures).values()) == {Interval(0, 0)}
+
+
+def test_nothing_to_draw_from_is_an_error_that_says_so():
+    for empty in (
+        lambda: mean_interval([]),
+        lambda: sum_intervals(np.zeros((0, 3)), f1),
+        lambda: confusion_intervals(np.zeros((2, 2), int)),
+        lambda: example_intervals(0, lambda rows: {"size": float(len(rows))}),
+    ):
+        with pytest.raises(InputError, match="no examples"):
+            empty()

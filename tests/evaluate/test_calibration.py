@@ -1,0 +1,63 @@
+"""Calibration against a straightforward loop."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import brier_score_loss
+
+from weft.errors import InputError
+from weft.evaluate.calibration import Bin, calibration
+
+
+def by_hand(probabilities, gold):
+    bins = []
+    edges = np.linspace(0, 1, 11)
+    for low, high in pairwise(edges):
+        inside = [i for i, row in enumerate(probabilities) if low < max(row) <= high]
+        if inside:
+            right = [np.argmax(probabilities[i]) == gold[i] for i in inside]
+            bins.append((np.mean([max(probabilities[i]) for i in inside]), np.mean(right), len(inside)))
+    return bins, sum(count * abs(accuracy - confidence) for confidence, accuracy, count in bins) / len(gold)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 200), st.integers(2, 5), st.floats(0.1, 10))
+def test_bins_errors_and_brier_are_those_of_a_loop(seed, size, labels, sharpness):
+    generator = np.random.default_rng(seed)
+    probabilities = generator.dirichlet(np.full(labels, sharpness), size)
+    gold = generator.integers(labels, size=size)
+    found = calibration(probabilities, gold)
+    bins, error = by_hand(probabilities, gold)
+    assert [(one.confidence, one.accuracy, one.count) for one in found.bins] == [pytest.approx(one) for one in bins]
+    assert found.ece == pytest.approx(error)
+    wanted = brier_score_loss(gold, probabilities, labels=range(labels), scale_by_half=False)
+    assert found.brier == pytest.approx(wanted)
+
+
+def test_a_confidence_on_the_edge_of_two_bins_is_in_one():
+    probabilities = [[tenths / 10, 1 - tenths / 10] for tenths in range(11)]
+    found = calibration(probabilities, [0] * 11)
+    bins, error = by_hand(probabilities, [0] * 11)
+    assert sum(one.count for one in found.bins) == 11
+    assert [(one.confidence, one.accuracy, one.count) for one in found.bins] == [pytest.approx(one) for one in bins]
+    assert found.ece == pytest.approx(error)
+
+
+def test_certain_and_right_is_perfect_and_certain_and_wrong_is_worst():
+    right, wrong = calibration([[1, 0], [0, 1]], [0, 1]), calibration([[1, 0], [0, 1]], [1, 0])
+    assert (right.ece, right.brier, right.bins) == (0, 0, (Bin(1, 1, 2),))
+    assert (wrong.ece, wrong.brier, wrong.bins) == (1, 2, (Bin(1, 0, 2),))
+
+
+def test_probabilities_that_are_true_are_calibrated():
+    generator = np.random.default_rng(0)
+    probabilities = generator.dirichlet([1, 1, 1], 50_000)
+    gold = [generator.choice(3, p=row) for row in probabilities]
+    assert calibration(probabilities, gold).ece < 0.01
+
+
+def test_no_predictions_are_an_error():
+    with pytest.raises(InputError):
+        calibration(np.zeros((0, 3)), [])
