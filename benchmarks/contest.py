@@ -5,8 +5,11 @@ machine was.
 
 import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
@@ -65,3 +68,46 @@ def report(
     }
     print(json.dumps(line), flush=True)
     return line
+
+
+class Trainee(Protocol):
+    """A contestant in a process of its own, as in real life."""
+
+    def prepare(self, steps: int) -> None:
+        """Outside of the clock."""
+
+    def train(self, steps: int) -> tuple[int, float]:
+        """-> (text tokens seen, arithmetic done)."""
+
+
+def be(trainee: Trainee) -> None:
+    """The contestant's side: a number of steps comes in on standard input, what it took goes out."""
+    for line in sys.stdin:
+        trainee.prepare(int(line))
+        began = time.perf_counter()
+        tokens, flops = trainee.train(int(line))
+        seconds = time.perf_counter() - began
+        share = flops / seconds / matmul_peak(0.5)
+        print(json.dumps({"rate": tokens / seconds, "share": share}), flush=True)
+
+
+def compare_training(name: str, what: str, at_least: float, rounds: int, steps: int, peer: str = "Trainer") -> None:
+    """The referee's side: this script is started once for each, with --only and --who, and they take turns."""
+    commands = {who: [sys.executable, *sys.argv, "--only", name, "--who", who] for who in ("weft", peer)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = {who: subprocess.Popen(command, **pipes) for who, command in commands.items()}
+    turns: dict[str, list[dict]] = {who: [] for who in processes}
+    for turn in range(rounds + 1):
+        for who in list(processes) if turn % 2 else reversed(list(processes)):  # nobody always goes first
+            process = processes[who]
+            process.stdin.write(f"{steps if turn else 2}\n")
+            process.stdin.flush()
+            while not (line := process.stdout.readline()).startswith('{"rate"'):  # the Trainer talks
+                assert line or process.poll() is None, f"{who} ended"
+            turns[who].append(json.loads(line))
+    for process in processes.values():
+        process.stdin.close()
+        process.wait()
+    rates = {who: [found["rate"] for found in all_turns[1:]] for who, all_turns in turns.items()}
+    share = statistics.median(found["share"] for found in turns["weft"][1:])
+    report(what, rates, peer, at_least, share_of_matmul_peak=round(share, 2))

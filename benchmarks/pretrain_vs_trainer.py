@@ -11,21 +11,15 @@ Without the data, the shipped books stand in.
 """
 
 import argparse
-import json
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import transformers
 from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
 
 import weft
-from contest import matmul_peak, report
+from contest import Trainee, be, compare_training
 from weft.model.flops import training_flops
 from weft.objectives.catalog import OBJECTIVES, end_of_document
 from weft.objectives.masking import MaskSpec
@@ -48,13 +42,6 @@ COMPARISONS = {  # name: what it is, and how many times as fast weft should be
     "causal-plain": ("causal LM, GPT-2 of 6 layers, 384 wide, dropout 0.0, Trainer packed", 1.5),
 }
 RATE, DECAY = 5e-4, 0.01
-
-
-class Contestant(Protocol):
-    def prepare(self, steps: int) -> None: ...
-
-    def train(self, steps: int) -> tuple[int, float]:
-        """-> (text tokens seen, arithmetic done)."""
 
 
 class Weft:
@@ -116,7 +103,7 @@ def text_of(data: Path) -> str:
     return "\n".join(file.read_text("utf-8") for file in files)
 
 
-def masked(data: Path, dropout: float, by_line: bool, who: str, place: Path) -> Contestant:
+def masked(data: Path, dropout: float, by_line: bool, who: str, place: Path) -> Trainee:
     text, vocabulary = text_of(data), data / "vocab/bert-base-uncased-vocab.txt"
     books = sorted((ROOT / "examples").glob("a*.txt"))
     tokenizer = load_tokenizer(vocabulary) if vocabulary.is_file() else train_tokenizer(books, "wordpiece", 8000)
@@ -142,7 +129,7 @@ def masked(data: Path, dropout: float, by_line: bool, who: str, place: Path) -> 
     return Theirs(transformers.BertForMaskedLM(config), rows, collator, 16)
 
 
-def causal(data: Path, dropout: float, who: str, place: Path) -> Contestant:
+def causal(data: Path, dropout: float, who: str, place: Path) -> Trainee:
     text = text_of(data)
     (place / "text.txt").write_text(text)
     tokenizer = train_tokenizer([place / "text.txt"], "bpe", 8000)
@@ -178,35 +165,7 @@ def work(name: str, who: str, data: Path) -> None:
             contestant = causal(data, 0.1 if name == "causal" else 0.0, who, Path(folder))
         else:
             contestant = masked(data, 0.1 if name == "dropout" else 0.0, name == "lines", who, Path(folder))
-        for line in sys.stdin:
-            contestant.prepare(int(line))
-            began = time.perf_counter()
-            tokens, flops = contestant.train(int(line))
-            seconds = time.perf_counter() - began
-            share = flops / seconds / matmul_peak(0.5)
-            print(json.dumps({"rate": tokens / seconds, "share": share}), flush=True)
-
-
-def compare(name: str, rounds: int, steps: int) -> None:
-    commands = {who: [sys.executable, *sys.argv, "--only", name, "--who", who] for who in ("weft", "Trainer")}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = {who: subprocess.Popen(command, **pipes) for who, command in commands.items()}
-    turns: dict[str, list[dict]] = {who: [] for who in processes}
-    for turn in range(rounds + 1):
-        for who in list(processes) if turn % 2 else reversed(list(processes)):  # nobody always goes first
-            process = processes[who]
-            process.stdin.write(f"{steps if turn else 2}\n")
-            process.stdin.flush()
-            while not (line := process.stdout.readline()).startswith('{"rate"'):  # the Trainer talks
-                assert line or process.poll() is None, f"{who} ended"
-            turns[who].append(json.loads(line))
-    for process in processes.values():
-        process.stdin.close()
-        process.wait()
-    rates = {who: [found["rate"] for found in all_turns[1:]] for who, all_turns in turns.items()}
-    share = statistics.median(found["share"] for found in turns["weft"][1:])
-    what, at_least = COMPARISONS[name]
-    report(what, rates, "Trainer", at_least, share_of_matmul_peak=round(share, 2))
+        be(contestant)
 
 
 def main() -> None:
@@ -222,7 +181,7 @@ def main() -> None:
         work(options.only, options.who, options.data)
         return
     for name in [options.only] if options.only else COMPARISONS:
-        compare(name, *((2, 1) if options.quick else (options.rounds, 20)))
+        compare_training(name, *COMPARISONS[name], *((2, 1) if options.quick else (options.rounds, 20)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python scripts/kill_test.py --kills 50
 
 At the end the weights must be the same bytes, and the metrics the same numbers, as those of a run that nobody touched.
-For a GPT, a BERT with next-sentence prediction and a T5, with dropout, accumulation, and several epochs.
+For a GPT, a BERT with next-sentence prediction and a T5, with dropout, accumulation, and several epochs; and for
+fine-tuning: a BERT with adapters of low rank that tags words with a CRF, a Transformer that translates.
 """
 
 import argparse
@@ -23,11 +24,40 @@ RECIPES = {
     "bert": ("masked+next-sentence", "kind: wordpiece, vocab_size: 400", "adamw"),
     "t5": ("span", "kind: char", "adamw"),
 }
+TASKS = {
+    "tag": (f"family: bert, {SHAPE}", "kind: wordpiece, vocab_size: 400", "crf: true, tune: lora"),
+    "translate": (f"family: transformer, {SHAPE}", "kind: bpe, vocab_size: 400", "max_new_tokens: 4, beams: 1"),
+}
 TIMES = ("seconds", "tokens_per_second")
+
+
+def write_task_recipe(task: str, folder: Path, steps: int) -> Path:
+    """Lines of the book: which words begin with a capital, or the same backwards."""
+    lines = [line.split() for line in BOOK.read_text("utf-8").splitlines()[50:] if len(line.split()) > 4][:200]
+    with (folder / "lines.jsonl").open("w") as file:
+        for words in lines:
+            row = {"words": words, "tags": ["B-CAPITAL" if word[0].isupper() else "O" for word in words]}
+            if task == "translate":
+                row = {"source": " ".join(words), "target": " ".join(reversed(words))}
+            file.write(json.dumps(row) + "\n")
+    model, tokenizer, more = TASKS[task]
+    recipe = folder / f"{task}.yml"
+    recipe.write_text(
+        f"""
+name: {task}
+tokenizer: {{{tokenizer}}}
+finetune:
+  {{model: {{{model}}}, task: {task}, data: {{train: lines.jsonl}}, budget: {steps} steps, batch: 16, accumulation: 2,
+   sequence_length: 32, log_every: 1, validate_every: 7, checkpoint_every: 3, baseline: false, seed: 3, {more}}}
+"""
+    )
+    return recipe
 
 
 def write_recipe(family: str, folder: Path, steps: int) -> Path:
     """A few epochs over a piece of the book, saving every third step."""
+    if family in TASKS:
+        return write_task_recipe(family, folder, steps)
     objective, tokenizer, optimizer = RECIPES[family]
     (folder / "book.txt").write_text(BOOK.read_text("utf-8")[:30_000])
     recipe = folder / f"{family}.yml"
@@ -46,7 +76,8 @@ pretrain:
 
 
 def start(recipe: Path, output: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "weft", "pretrain", str(recipe), "-o", str(output), "--resume"]
+    stage = "finetune" if recipe.stem in TASKS else "pretrain"
+    command = [sys.executable, "-m", "weft", stage, str(recipe), "-o", str(output), "--resume"]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
@@ -113,7 +144,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    families = list(RECIPES)
+    families = [*RECIPES, *TASKS]
     for number, family in enumerate(families):
         kills = options.kills // len(families) + (number < options.kills % len(families))
         with tempfile.TemporaryDirectory() as place:

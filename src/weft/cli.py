@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -200,17 +201,18 @@ def predict(
     if (file is None) == (not texts):
         raise InputError("Give texts, or --file, one of them.")
     if file is None:
-        if output is not None or resume:
-            raise InputError("--output and --resume go with --file.")
+        if output is not None or resume or column or encoding != "utf-8":
+            raise InputError("--output, --resume, --column and --encoding go with --file.")
         answers = predict_given(model, texts or [], task, details=details)
         if as_json:
             print(_as_json({"answers": answers}))
         else:
-            print("\n".join(_as_json(answer) for answer in answers))
+            _print_lines(answers)
         return
     if as_json and output is None:
         raise InputError("--json prints one object; give the answers a file with --output.")
-    facts = predict_rows(model, file, task, column or [], encoding, output, details=details, resume=resume)
+    options: dict[str, Any] = {"details": details, "resume": resume}
+    facts = predict_rows(model, file, task, column or [], encoding, output, _print_lines, **options)
     if as_json:
         print(_as_json(facts))
 
@@ -337,6 +339,10 @@ def _print(facts: dict[str, Any], as_json: bool) -> None:
         if value not in (None, [], {}):
             table.add_row(f"[bold]{key}[/]", _readable(key, value))
     Console().print(table)
+
+
+def _print_lines(answers: Sequence[dict[str, Any]]) -> None:
+    print("\n".join(_as_json(answer) for answer in answers), flush=True)
 
 
 def _as_json(facts: dict[str, Any]) -> str:

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from weft.errors import RecipeError, suggest
 
 MOST_BYTES = 1_000_000
+# A kind of values, as pydantic writes it; no setting is called so.
+KIND = re.compile(r"str|int|list\[.*\]|\w+Section|function-after\[.*\]")
 SectionKind = TypeVar("SectionKind", bound=BaseModel)
 
 
@@ -395,8 +397,9 @@ def check_section(kind: type[SectionKind], tree: dict[str, Any], where: str) -> 
     try:
         return kind.model_validate(tree)
     except ValidationError as error:
-        # A slip in a name is the cause, what it leaves missing only the effect.
-        first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+        # A slip in a name is the cause, what it leaves missing only the effect. Of what may be a text or a section, or
+        # a text or a list, that it is no text is no news.
+        first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", _is_no_text(item)))
         raise RecipeError(f"{where}: {_sentence(first, kind)}") from None
 
 
@@ -427,12 +430,19 @@ def _set(tree: dict[str, Any], override: str) -> None:
     tree[last] = parsed
 
 
+def _is_no_text(error: Any) -> bool:
+    return error["type"] == "string_type" and isinstance(error["input"], dict | list)
+
+
 def _sentence(error: Any, kind: type[BaseModel]) -> str:
-    path = ".".join(str(part) for part in error["loc"])
-    *above, last = error["loc"]
+    # Where there are several kinds of values, pydantic has the kind in the path: finetune.model.ModelSection.layers.
+    *above, last = (part for part in error["loc"] if isinstance(part, int) or not KIND.fullmatch(part))
+    path = ".".join(str(part) for part in (*above, last))
     match error["type"]:
         case "extra_forbidden":
             return f"{path} is not a setting{suggest(str(last), _names(kind, above))}."
+        case "model_type":
+            return f"{path} cannot be {error['input']!r}: it is a section of settings."
         case "missing":
             return f"{path} is missing{suggest(str(last), error['input'])}."
         case "value_error":
@@ -448,10 +458,15 @@ def _names(section: Any, path: list[Any]) -> list[str]:
     for part in path:
         if isinstance(part, int):  # a place in a list of sections
             continue
-        section = section.model_fields[part].annotation
-        while not hasattr(section, "model_fields"):  # list[Section] | None
-            section = next(kind for kind in get_args(section) if kind is not type(None))
+        section = _section_in(section.model_fields[part].annotation)
     return list(section.model_fields)
+
+
+def _section_in(annotation: Any) -> Any:
+    """Of str | Section | None, or list[Section] | None."""
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    return next((found for kind in get_args(annotation) if (found := _section_in(kind))), None)
 
 
 def _where(error: Exception) -> str:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from weft.errors import FolderError, RecipeError
-from weft.folders import changed_files
+from weft.errors import RecipeError
 from weft.progress import say
 from weft.recipe import Recipe
-from weft.train.run_folder import MODEL, fingerprint, read_run
+from weft.train.run_folder import MODEL, fingerprint, finished, read_run
 
 Stage = Callable[..., dict[str, Any]]
 
@@ -49,14 +48,7 @@ def _stage(name: str, do: Stage, recipe: Recipe, base: Path, folder: Path) -> di
         folder.rename(aside)
         say(f"{name}: out of date; the old run is now {aside}.")
         known = {}
-    if "results" in known and _is_whole(folder / MODEL):
+    if results := finished(folder):
         say(f"{name}: up to date.")
-        return known["results"]
+        return results
     return do(recipe, base, folder, resume=bool(known))
-
-
-def _is_whole(model: Path) -> bool:
-    try:
-        return not changed_files(model)
-    except FolderError:
-        return False

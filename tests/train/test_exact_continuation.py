@@ -2,9 +2,9 @@
 
 import pytest
 
-from kill_test import RECIPES, kill_and_compare
+from kill_test import RECIPES, TASKS, kill_and_compare
 
 
-@pytest.mark.parametrize("family", RECIPES)
+@pytest.mark.parametrize("family", [*RECIPES, *TASKS])
 def test_a_killed_run_ends_with_the_same_bytes(family, tmp_path):
     assert kill_and_compare(family, kills=3, steps=240, place=tmp_path, seed=1) == 3

@@ -109,7 +109,8 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise FolderError(f"{folder} is a file, not a model folder.")
     if not (folder / "config.json").is_file():
-        raise FolderError(f"{folder} is not a model folder: it has no config.json.")
+        hint = f" (did you mean {folder / 'model'}?)" if (folder / "model" / "config.json").is_file() else ""
+        raise FolderError(f"{folder} is not a model folder: it has no config.json{hint}.")
     config = read_json(folder / "config.json", most_bytes=10_000_000)
     kind = config.get("model_type")
     if not isinstance(kind, str) or (kind != native.MODEL_TYPE and kind not in DIALECTS):

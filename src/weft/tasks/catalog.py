@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from weft.errors import FolderError, InputError
+from weft.errors import FolderError, InputError, suggest
 from weft.folders import MANIFEST
 from weft.interchange.folder import Description
 from weft.model.network import Network
+from weft.model.positions import longest
 from weft.recipe import FinetuneSection
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify, Several
 from weft.tasks.intent import PREFIX, Intent
 from weft.tasks.pair import Pair
-from weft.tasks.rewrite import Reply, Rewrite, Summarize, Translate
+from weft.tasks.rewrite import USUAL_TOKENS, Reply, Rewrite, Summarize, Translate
 from weft.tasks.similarity import Similarity
 from weft.tasks.tag import Tag
 from weft.tasks.task import Task
@@ -20,6 +21,7 @@ from weft.tasks.task import Task
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classify, Pair, Similarity, Tag, Answer, Translate, Summarize, Reply, Intent)
 }
+WRITING = {"seq2seq", "causal"}  # heads
 
 
 def asked_task(section: FinetuneSection, label: Any) -> Task:
@@ -54,7 +56,7 @@ def known_task(network: Network, description: Description, facts: Any, name: str
 
 def _read(facts: Mapping[str, Any], description: Description) -> Task:
     name = facts.get("name")
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise FolderError(f"{MANIFEST} names the task {name!r}, which this version of weft does not know.")
     kind = Several if name == "classify" and facts.get("several") else TASKS[name]
     settings = {key: value for key, value in facts.items() if key not in ("name", "several", "sequence_length")}
@@ -65,8 +67,29 @@ def _read(facts: Mapping[str, Any], description: Description) -> Task:
 
 
 def _by_head(network: Network, description: Description, name: str | None) -> Task:
-    labels, heads = description.labels, set(network.heads)
-    fitting: dict[str, Task] = {}
+    if name is not None and name not in TASKS:
+        raise InputError(f"There is no task {name!r}{suggest(str(name), TASKS)}. Tasks: {', '.join(TASKS)}.")
+    heads = set(network.heads)
+    fitting = _fitting(network, description)
+    if name is None and fitting and not heads & WRITING:
+        return next(iter(fitting.values()))
+    has = f"a {', '.join(heads)} head" if heads else "no head"
+    if not fitting:
+        raise InputError(f"The model has {has}, which does no task; weft finetune gives it another.")
+    if name is None:
+        raise InputError(f"The model has {has} and was not fine-tuned by weft: say what it is to do (--task).")
+    if name not in fitting:
+        can = ", ".join(fitting)
+        raise InputError(f"The model cannot do {name} as it is: its head fits {can}. weft finetune gives it another.")
+    return fitting[name]
+
+
+def _fitting(network: Network, description: Description) -> dict[str, Task]:
+    """The tasks that a head can do."""
+    heads, fitting = set(network.heads), dict[str, Task]()
+    labels = description.labels or _unnamed(network)
+    if network.architecture.is_encoder_decoder and "seq2seq" not in heads:
+        return {}
     if "sequence" in heads and network.head("sequence").spec.outputs == 1:
         fitting["similarity"] = Similarity(labels)
     elif "sequence" in heads:
@@ -79,17 +102,15 @@ def _by_head(network: Network, description: Description, name: str | None) -> Ta
         fitting["tag"] = Tag(labels, entities="O" in labels and any(label.startswith("B-") for label in labels))
     elif "span" in heads:
         fitting["answer"] = Answer()
-    elif writes := heads & {"seq2seq", "causal"}:
+    elif writes := heads & WRITING:
+        limit = longest(network.architecture.embedding.positions)
+        most_new = USUAL_TOKENS if limit is None else min(USUAL_TOKENS, limit // 2)
         kinds = (Translate, Summarize, Reply)
-        fitting |= {kind.name: kind(head=next(iter(writes))) for kind in kinds}
-    if name is None and len(fitting) >= 1 and not (heads & {"seq2seq", "causal"}):
-        return next(iter(fitting.values()))
-    if name is None:
-        has = f"a {', '.join(heads)} head" if heads else "no head"
-        raise InputError(f"The model has {has} and was not fine-tuned by weft: say what it is to do (--task).")
-    if name not in TASKS:
-        raise InputError(f"There is no task {name!r}. Tasks: {', '.join(TASKS)}.")
-    if name not in fitting:
-        can = ", ".join(fitting) or "no task"
-        raise InputError(f"The model cannot do {name} as it is: its head fits {can}. weft finetune gives it another.")
-    return fitting[name]
+        fitting |= {kind.name: kind(head=next(iter(writes)), most_new=most_new) for kind in kinds}
+    return fitting
+
+
+def _unnamed(network: Network) -> tuple[str, ...]:
+    """The names that `transformers` gives to labels, and leaves out of the config if there are two."""
+    heads = [network.head(kind) for kind in network.heads if kind in ("sequence", "token")]
+    return tuple(f"LABEL_{number}" for number in range(heads[0].spec.outputs if heads else 0))

@@ -176,7 +176,7 @@ class _Search:
             if role.name not in self.found and not role.optional:
                 raise InputError(
                     f"{self.where} has no column that is known to be the {role.name}. {self._it_has} "
-                    f"Name it with finetune.data.{role.name}."
+                    f"Name it with finetune.data.{role.name}, or --column {role.name}=…."
                 )
 
     @property

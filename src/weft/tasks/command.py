@@ -1,20 +1,21 @@
 """What `weft evaluate` and `weft predict` do."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.corpus.archives import inner_name
 from weft.errors import InputError, suggest
 from weft.folders import disk_errors
 from weft.progress import say
 from weft.recipe import DataSection, check_section
-from weft.tasks.columns import ROLES
 from weft.tasks.data import Split, checked, read_split
 from weft.tasks.evaluation import Subject, evaluate_on
 from weft.tasks.intent import Intent
-from weft.tasks.predict import predict_file, predict_texts
+from weft.tasks.predict import Write, predict_file, predict_texts
 from weft.tasks.report import write_task_report
+from weft.tasks.row_formats import TEXT
+from weft.tasks.sources import ending
 from weft.tasks.splits import harmonized
 from weft.tasks.tag import Tag
 
@@ -56,20 +57,25 @@ def _read(subject: Subject, paths: Sequence[Path], section: DataSection) -> Spli
 
 
 def _section(columns: Sequence[str], encoding: str, subject: Subject) -> DataSection:
-    """The columns that were said now, or else those of the recipe that the model was tuned by."""
-    said = _columns(columns)
+    """The columns that were said now; for the other roles, those of the recipe that the model was tuned by. Who names
+    columns means a file that has names for them.
+    """
+    roles = subject.task.roles
+    said = _columns(columns, roles)
     facts: Any = subject.facts.get("recipe")
     data = facts.get("finetune", {}).get("data", {}) if isinstance(facts, dict) else {}
-    kept = {key: value for key, value in data.items() if key in (*ROLES, "separator", "several", "columns")}
-    return check_section(DataSection, {**(kept if not said else {}), **said, "encoding": encoding}, "--column")
+    kept = {key: value for key, value in data.items() if key in roles or (key == "columns" and not said)}
+    return check_section(DataSection, {**kept, **said, "encoding": encoding}, "--column")
 
 
-def _columns(said: Sequence[str]) -> dict[str, str]:
+def _columns(said: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
     found = {}
     for pair in said:
         role, equals, column = pair.partition("=")
-        if not equals or role not in ROLES or not column:
-            raise InputError(f"--column {pair!r} is not role=column{suggest(role, ROLES)}. Roles: {', '.join(ROLES)}.")
+        if not equals or not column:
+            raise InputError(f"--column {pair!r} is not role=column, such as {roles[0]}=sentence.")
+        if role not in roles:
+            raise InputError(f"--column {pair}: there is no {role} here{suggest(role, roles)}, but {', '.join(roles)}.")
         found[role] = column
     return found
 
@@ -93,22 +99,16 @@ def predict_rows(
     columns: Sequence[str],
     encoding: str,
     output: Path | None,
+    write: Write,
     *,
     details: bool,
     resume: bool,
 ) -> dict[str, Any]:
+    """The answers go to the output, if there is one, or else to `write`."""
     subject = Subject.load(model, task)
-    section = _lenient(_section(columns, encoding, subject), file)
-    return predict_file(subject, [file], output, section, _put, details=details, resume=resume)
-
-
-def _lenient(section: DataSection, file: Path) -> DataSection:
-    """A .txt has lines and no columns, whatever those of the training data were called."""
-    if file.name.lower().endswith(".txt"):
-        return DataSection(encoding=section.encoding)
-    return section
-
-
-def _put(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    section = _section(columns, encoding, subject)
+    if ending(inner_name(file.name)) in TEXT:  # has lines, whatever the columns of the training data were called
+        if columns:
+            raise InputError(f"--column goes with tables; {file} has lines only.")
+        section = DataSection(encoding=encoding)
+    return predict_file(subject, file, output, section, write, details=details, resume=resume)

@@ -23,6 +23,7 @@ from weft.tokens.keyed_shuffle import KeyedShuffle
 SAMPLE = 200  # rows that columns are guessed by
 HELD_OUT, MOST_HELD_OUT = 0.1, 2000  # of train, if there is no validation
 MOST_REASONS = 50
+SHOWN = 20  # labels in a message
 
 
 @dataclass
@@ -48,6 +49,9 @@ class Problems:
             for reason, (count, place) in self.found.items()
         ]
 
+    def nothing_left(self, where: str) -> str:
+        return f"No row of {where} can be used: {self.sentences()[0]}"
+
 
 @dataclass(frozen=True)
 class Split:
@@ -65,7 +69,7 @@ def open_rows(paths: Sequence[Path], data: DataSection) -> Iterator[Row | BadRow
 
 
 def named(paths: Sequence[Path]) -> str:
-    return ", ".join(path.name for path in paths)
+    return ", ".join(path.name or str(path) for path in paths)
 
 
 def columns_of(
@@ -75,19 +79,28 @@ def columns_of(
     where: str,
     *,
     with_gold: bool = True,
-) -> tuple[Columns, Iterator[Row | BadRow]]:
-    """Which column plays which role, said aloud if it was guessed; and the rows again."""
-    sample = list(islice(rows, SAMPLE))
-    wanted = [ROLES[role] for role in task.roles if with_gold or role not in task.golds]
-    good = [row for row in sample if isinstance(row, Row)]
-    if not good:
-        first = next((row for row in sample if isinstance(row, BadRow)), None)
-        raise InputError(f"{first.place} {first.reason}." if first else f"{where} holds no rows.")
-    needed = {role: column for role, column in said.items() if role in {role.name for role in wanted}}
+) -> tuple[Columns, list[str], Iterator[Row | BadRow]]:
+    """Which column plays which role, what to tell of guesses, and the rows again."""
+    sample, good = _sample(rows, where)
+    unasked = () if with_gold else task.golds
+    wanted = [ROLES[role] for role in task.roles if role not in unasked]
+    needed = {role: column for role, column in said.items() if role not in unasked}
     columns, guesses = find_columns(good, wanted, needed, where)
-    for guess in guesses:
-        say(guess)
-    return columns, chain(sample, rows)
+    return columns, guesses, chain(sample, rows)
+
+
+def _sample(rows: Iterator[Row | BadRow], where: str) -> tuple[list[Row | BadRow], list[Row]]:
+    """The first rows, as far as there are some to guess by among them; and these."""
+    sample: list[Row | BadRow] = []
+    while more := list(islice(rows, SAMPLE)):
+        sample += more
+        if good := [row for row in more if isinstance(row, Row)]:
+            return sample, good
+    problems = Problems()
+    for row in sample:
+        assert isinstance(row, BadRow)
+        problems.add(row.reason, row.place)
+    raise InputError(problems.nothing_left(where))
 
 
 def values_of(row: Row, columns: Columns) -> dict[str, Any]:
@@ -101,14 +114,17 @@ def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> A
     """A look at the data before the task is known in full: the first label there is."""
     if "label" not in kind.roles:
         return None
-    columns, rows = columns_of(open_rows(paths, data), kind, data.columns_said(), named(paths))
-    return next((values_of(row, columns).get("label") for row in rows if isinstance(row, Row)), None)
+    columns, _, rows = columns_of(open_rows(paths, data), kind, data.columns_said(), named(paths))
+    labels = (values_of(row, columns)["label"] for row in rows if isinstance(row, Row))
+    return next((label for label in labels if label not in (None, "")), None)
 
 
-def read_split(task: Task, paths: Sequence[Path], data: DataSection, said: Mapping[str, Any] | None = None) -> Split:
-    """Every example of these files that can be used."""
+def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Split:
+    """Every example of these files that can be used. Columns that were guessed are said aloud."""
     where, problems = named(paths), Problems()
-    columns, rows = columns_of(open_rows(paths, data), task, said or data.columns_said(), where)
+    columns, guesses, rows = columns_of(open_rows(paths, data), task, data.columns_said(), where)
+    for guess in guesses:
+        say(guess)
     examples = []
     for row in rows:
         if isinstance(row, BadRow):
@@ -121,7 +137,7 @@ def read_split(task: Task, paths: Sequence[Path], data: DataSection, said: Mappi
             continue
         examples.append(Example(example.given, example.gold, row.place))
     if not examples:
-        raise InputError(f"No row of {where} can be used: {problems.sentences()[0]}")
+        raise InputError(problems.nothing_left(where))
     return Split(where, examples, problems)
 
 
@@ -136,7 +152,8 @@ def checked(task: Task, split: Split) -> Split:
         else:
             kept.append(example)
     if not kept:
-        raise InputError(f"No row of {split.where} can be used: {split.problems.sentences()[0]}")
+        known = ", ".join(task.labels[:SHOWN]) + (" …" if len(task.labels) > SHOWN else "")
+        raise InputError(f"{split.problems.nothing_left(split.where)} Known are: {known}.")
     return Split(split.where, kept, split.problems)
 
 

@@ -47,6 +47,7 @@ class Subject:
     task: Task
     reader: Reader
     facts: dict[str, Any] = field(default_factory=dict)  # its weft.json
+    folder: Path | None = None  # where it lies
 
     @classmethod
     def load(cls, folder: Path, task: str | None = None) -> "Subject":
@@ -73,10 +74,25 @@ class Subject:
         if isinstance(found, Tag) and found.crf and "crf" not in dict(network.named_children()):
             load_crf(folder, network, found.labels)
         reader = reader_for(network.architecture, description, tokenizer, _length_of(facts))
-        return cls(network.eval(), description, found, reader, facts)
+        return cls(network.eval(), description, found, reader, facts, folder)
 
     def answers(self, examples: Sequence[Example]) -> list[Any]:
-        return self.task.answers(self.network, examples, self.task.inputs(examples, self.reader), self.reader)
+        return self.answers_and_cut(examples)[0]
+
+    def answers_and_cut(self, examples: Sequence[Example]) -> tuple[list[Any], int]:
+        """And how many of the examples were longer than the model reads."""
+        inputs = self.task.inputs(examples, self.reader)
+        return self.task.answers(self.network, examples, inputs, self.reader), count_cut(inputs)
+
+
+def count_cut(inputs: Sequence[Input]) -> int:
+    """Examples that do not fit into one input."""
+    return len({one.example for one in inputs if one.was_cut})
+
+
+def say_cut(cut: int, count: int, reader: Reader) -> None:
+    if cut:
+        say(f"{cut:,} of {count:,} are longer than {reader.most_tokens:,} tokens: cut, or read in windows.")
 
 
 def _length_of(facts: dict[str, Any]) -> int | None:
@@ -100,6 +116,7 @@ class Evaluation:
     judged: Judged
     slices: list[tuple[str, int, float]]  # lengths, how many, mean credit
     cost: dict[str, Any]
+    cut: int = 0  # examples that are longer than the model reads
     baseline: Compared | None = None
 
     @property
@@ -114,6 +131,8 @@ class Evaluation:
             "intervals": {name: [gap.low, gap.high] for name, gap in self.judged.intervals.items()},
             "cost": self.cost,
         }
+        if self.cut:
+            found["cut"] = self.cut
         if self.judged.calibration is not None:
             found["calibration"] = {"ece": self.judged.calibration.ece, "brier": self.judged.calibration.brier}
         if self.baseline is not None:
@@ -138,7 +157,13 @@ def evaluate_on(
     say(f"Answering the {len(examples):,} examples of {split.where} ...")
     began = time.perf_counter()
     chunks = [examples[start : start + CHUNK] for start in range(0, len(examples), CHUNK)]
-    answers = [answer for chunk in track(chunks, "Answering", unit="chunks") for answer in subject.answers(chunk)]
+    answers: list[Any] = []
+    cut = 0
+    for chunk in track(chunks, "Answering", unit="chunks"):
+        said, too_long = subject.answers_and_cut(chunk)
+        answers += said
+        cut += too_long
+    say_cut(cut, len(examples), subject.reader)
     seconds = time.perf_counter() - began
     judged = task.judge(examples, answers)
     if isinstance(task, Rewrite):
@@ -151,7 +176,7 @@ def evaluate_on(
         name, guessed = task.baseline(train, examples)
         baseline = Compared(name, task.judge(examples, guessed), time.perf_counter() - began)
     slices = _slices(task, examples, judged.credit)
-    return Evaluation(task, split.where, examples, answers, judged, slices, cost, baseline)
+    return Evaluation(task, split.where, examples, answers, judged, slices, cost, cut, baseline)
 
 
 def losses_of(task: Task, inputs: Sequence[Input]) -> Iterator[Batch]:
@@ -188,6 +213,7 @@ def _slices(task: Task, examples: Sequence[Example], credit: np.ndarray) -> list
     """Short and long examples apart, as many of each."""
     lengths = np.asarray([len(task.in_words(example)) for example in examples])
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, SLICES + 1)).astype(int))
+    edges = edges if len(edges) > 1 else np.repeat(edges, 2)  # all of one length
     found = []
     for low, high in pairwise(edges.tolist()):
         inside = (lengths >= low) & ((lengths < high) | ((high == edges[-1]) & (lengths <= high)))

@@ -11,7 +11,6 @@ The loop, the checkpoints, the budget and the batches are those of pre-training.
 """
 
 import statistics
-import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,31 +20,35 @@ import torch
 from torch import Tensor
 
 from weft.errors import RecipeError
-from weft.model.network import Network, count_parameters
+from weft.interchange.folder import read_model_config
+from weft.model.families import find_family
+from weft.model.network import Architecture, Network, count_parameters
+from weft.model.positions import longest
 from weft.objectives.objective import Batch, scores
 from weft.progress import say
-from weft.recipe import FinetunePlan, FinetuneSection, ModelSection, Recipe, read_recipe
+from weft.recipe import DataSection, FinetunePlan, FinetuneSection, ModelSection, Recipe, check_section, read_recipe
 from weft.tasks.build import from_family, from_folder, reader_for
 from weft.tasks.catalog import TASKS
-from weft.tasks.data import Split
-from weft.tasks.evaluation import Subject, evaluate_on, losses_of
+from weft.tasks.evaluation import Subject, count_cut, evaluate_on, losses_of, say_cut
 from weft.tasks.lora import adapt, freeze_backbone
-from weft.tasks.plan import choose, spec_of
+from weft.tasks.plan import choose, chosen_optimizer, spec_of
 from weft.tasks.report import write_task_report
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.saving import copy_model, write_task_model
 from weft.tasks.splits import Splits, read_data
-from weft.tasks.task import Input, Learnt, Reader, Task, read_off
+from weft.tasks.task import Example, Input, Learnt, Reader, Task, read_off
 from weft.tasks.vocabulary import prepare_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokens.order import Order
+from weft.train.budget import read_budget
 from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
 from weft.train.loop import Hooks, train
 from weft.train.machine import matmul_peak
 from weft.train.materials import device
 from weft.train.memory import keep_freed_memory
-from weft.train.run_folder import MODEL, PLAN, claim, finish, write_plan
+from weft.train.record import read_metrics
+from weft.train.run_folder import MODEL, PLAN, claim, finish, finished, write_plan
 
 FRESH_LENGTH = 256
 
@@ -82,8 +85,13 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
     """`base` is what the recipe's paths are relative to. Returns what came out, as the run's weft.json has it."""
     keep_freed_memory()
     section = check(recipe)
+    if isinstance(section.model, str):
+        read_model_config(base / section.model)  # an error if it is none, before anything else is read
     task, splits = read_data(section, base)
     claim(folder, recipe, base, resume=resume)
+    if resume and (results := finished(folder)):
+        say(f"{folder} is finished already.")
+        return results
     tokenizer = prepare_tokenizer(recipe, section, splits, base, folder)
     materials = Materials(section, base, task, splits, tokenizer)
     built, reader = materials.build(section.seed)
@@ -93,11 +101,11 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
         task = replace(task, most_new=most) if most else task.measured(splits.train.examples, reader)
         materials = replace(materials, task=task)
     inputs = task.inputs(splits.train.examples, reader)
-    _say_cut(inputs, splits.train, reader)
-    is_fresh = isinstance(section.model, ModelSection)
+    _check_room(task, built.saved, reader, splits.train.examples[0], inputs)
+    say_cut(count_cut(inputs), len(splits.train.examples), reader)
     plan = _planned(folder) if resume else None
     if plan is None:
-        plan = choose(section, task, built.network, inputs, reader.most_tokens, is_fresh=is_fresh)
+        plan = choose(section, task, built.network, inputs, reader.most_tokens)
         _save_plan(folder, recipe, base, plan)
     _say_plan(built, plan, splits)
     runs = []
@@ -119,7 +127,7 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
         subject, judged_on, splits.train.examples if section.baseline else None, training=_training_facts(best, splits)
     )
     results = {**best, "judged_on": judged_on.where, **evaluation.summary(), "model": str(folder / MODEL)}
-    write_task_report(folder, recipe.name, evaluation, {split.where: split.problems for split in splits.all}, best)
+    write_task_report(folder, recipe.name, evaluation, splits.problems, best)
     finish(folder, results)
     return results
 
@@ -142,36 +150,85 @@ def check(recipe: Recipe) -> FinetuneSection:
         raise RecipeError(
             "finetune is missing: say what to learn, such as finetune: {model: …, task: classify, data: …}."
         )
-    if section.data.train is None:
+    if not section.data.train:
         raise RecipeError("finetune.data.train is missing: the file to learn from.")
-    if section.model is None:
-        raise RecipeError("finetune.model is missing: a model folder, or {family: …} to begin from nothing.")
-    if isinstance(section.model, ModelSection) and section.model.path is not None:
-        raise RecipeError("finetune.model: a folder is named as it is: model: runs/bert/model.")
-    usual = FinetuneSection(task=section.task, data=section.data)
-    writes, is_class = issubclass(TASKS[section.task], Rewrite), section.task in ("classify", "pair", "tag")
-    useless = {
-        "crf": section.task != "tag" and f"goes with task tag, not {section.task}",
-        "balanced": not is_class and f"goes with classes, not with {section.task}",
-        "prefix": not writes and f"goes with tasks that write, not with {section.task}",
-        "beams": not writes and f"goes with tasks that write, not with {section.task}",
-        "sample": not writes and f"goes with tasks that write, not with {section.task}",
-        "max_new_tokens": not writes and f"goes with tasks that write, not with {section.task}",
-        "lora_rank": section.tune != "lora" and f"goes with tune: lora, not {section.tune}",
-        "matrix_rate": section.optimizer == "adamw" and "is Muon's; the optimizer is adamw",
-    }
-    for name, reason in useless.items():
-        if reason and getattr(section, name) != getattr(usual, name):
-            raise RecipeError(f"finetune.{name} {reason}.")
+    if not section.model:
+        raise RecipeError(
+            "finetune.model is missing: a model folder, or {family: …} to begin from nothing (with what the recipe "
+            "pre-trains, weft run begins)."
+        )
+    if isinstance(section.model, ModelSection):
+        _check_fresh(section.model)
+    elif recipe.tokenizer is not None:
+        raise RecipeError("tokenizer goes with a fresh model; a model folder has its own.")
+    read_budget(section.budget, "finetune.budget")
+    _check_useless(section)
     return section
 
 
-def _say_cut(inputs: list[Input], split: Split, reader: Reader) -> None:
-    cut = len({one.example for one in inputs if one.was_cut})
-    if cut:
-        say(
-            f"{cut:,} of {len(split.examples):,} training examples are longer than {reader.most_tokens} tokens: cut, "
-            "or read in windows."
+def _check_fresh(model: ModelSection) -> None:
+    if model.path is not None:
+        raise RecipeError("finetune.model: a folder is named as it is: model: runs/bert/model.")
+    for name in ("head", "labels"):
+        if name in model.model_fields_set:
+            raise RecipeError(f"finetune.model.{name} cannot be set: it is as the task has it.")
+    assert model.family is not None
+    find_family(model.family)
+
+
+def _check_useless(section: FinetuneSection) -> None:
+    """A setting that would do nothing is a misunderstanding."""
+    task, data = section.task, section.data
+    writes, is_class = issubclass(TASKS[task], Rewrite), task in ("classify", "pair", "tag")
+    by_adamw = chosen_optimizer(section) == "adamw"
+    written = not writes and f"goes with tasks that write, not with {task}"
+    useless = {
+        "crf": task != "tag" and f"goes with task tag, not {task}",
+        "balanced": (not is_class and f"goes with classes, not with {task}")
+        or (section.crf and "does not go with a CRF, which weighs whole sentences"),
+        "label_smoothing": (task in ("similarity", "answer") and f"goes with classes and texts, not with {task}")
+        or (section.crf and "does not go with a CRF"),
+        "prefix": written,
+        "beams": written or (section.sample and "is of a search; with sample there is none"),
+        "sample": written,
+        "max_new_tokens": written,
+        "lora_rank": section.tune != "lora" and f"goes with tune: lora, not {section.tune}",
+        "matrix_rate": by_adamw and "is Muon's; the optimizer is adamw",
+    }
+    several = data.separator is not None or isinstance(data.label, list)
+    useless_data = {
+        "several": (task != "classify" and f"goes with task classify, not {task}")
+        or (data.several is False and several and "is false, but several labels are described"),
+        "separator": task != "classify" and not writes and f"goes with classify and tasks that write, not with {task}",
+        "label": isinstance(data.label, list) and task != "classify" and f"is a single column in task {task}",
+    }
+    usual = FinetuneSection(task=task, data=DataSection())
+    for name, reason in useless.items():
+        if reason and getattr(section, name) != getattr(usual, name):
+            raise RecipeError(f"finetune.{name} {reason}.")
+    for name, reason in useless_data.items():
+        if reason and getattr(data, name) is not None:
+            raise RecipeError(f"finetune.data.{name} {reason}.")
+
+
+def _check_room(task: Task, saved: Architecture, reader: Reader, example: Example, inputs: list[Input]) -> None:
+    """What is read, and written behind it, must fit into the model's positions."""
+    limit = longest(saved.embedding.positions)
+    if limit is None:
+        return
+    if (most := max(len(one.ids) for one in inputs)) > limit:
+        raise RecipeError(
+            f"An input has {most:,} tokens even when it is cut, and the model reads {limit:,}: finetune.data.separator is "
+            "too long, or finetune.sequence_length too short."
+        )
+    if not isinstance(task, Rewrite):
+        return
+    # If one does not fit, none does: a source is cut to what is left, to a single token in the end.
+    prompt = 1 if reader.has_source else len(task.inputs([replace(example, gold=None)], reader)[0].ids)
+    if prompt + task.most_new - 1 > limit:  # the last token is written without being read
+        raise RecipeError(
+            f"An answer of up to {task.most_new:,} tokens (finetune.max_new_tokens) does not fit behind its prompt: "
+            f"the model reads {limit:,} tokens in all (finetune.sequence_length)."
         )
 
 
@@ -211,13 +268,11 @@ def _learn(
         network.train()
         return facts
 
-    began = time.monotonic()
     spec = spec_of(plan, seed)
     best_by = None if task.score is None else f"validation_{task.score}"
     hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(device()))
     order = Order((len(inputs),), (1.0,), seed)
     state = train(network, [Learnt(task, inputs)], order, spec, folder, resume=resume, hooks=hooks)
-    seconds = time.monotonic() - began
     if state["best"] is not None and state["best"] != state["step"]:
         restore_weights(folder / CHECKPOINTS / f"step-{state['best']:06}", network)
     network.eval()
@@ -232,7 +287,7 @@ def _learn(
         "tokens": state["tokens"],
         "parameters": count_parameters(network),
         "parameters_tuned": learning,
-        "training_seconds": round(seconds, 1),
+        "training_seconds": round(read_metrics(folder)[-1]["seconds"], 1),  # of all that went into it, with breaks
         "score": validation[best_by] if best_by else -validation["validation_loss"],
         "validation": validation,
     }
@@ -273,8 +328,8 @@ def _planned(folder: Path) -> FinetunePlan | None:
     if not (folder / PLAN).is_file():
         return None
     section = read_recipe(folder / PLAN).finetune
-    assert section is not None
-    return FinetunePlan(**{name: getattr(section, name) for name in type(section).model_fields})
+    values = {} if section is None else {name: getattr(section, name) for name in type(section).model_fields}
+    return check_section(FinetunePlan, values, str(folder / PLAN))
 
 
 def _say_plan(built: Built, plan: FinetunePlan, splits: Splits) -> None:

@@ -21,7 +21,7 @@ def read_label(value: Any) -> str:
             raise Unusable("has no label (it is not a number)")
         value = int(value) if value.is_integer() else value
     if not isinstance(value, str | int | float):
-        raise Unusable("has no label" if value is None else f"has a label that is a {type(value).__name__}")
+        raise Unusable("has no label" if value is None else f"has a label of type {type(value).__name__}")
     label = str(value).strip()
     if not label or label.lower() == "nan":
         raise Unusable("has no label")
@@ -36,12 +36,14 @@ def read_labels(value: Any, separator: str | None) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple):
-        raise Unusable(f"has labels that are a {type(value).__name__}, not a list")
+        raise Unusable(f"has labels of type {type(value).__name__}, not a list")
     return tuple(sorted({read_label(part) for part in value}))
 
 
 def read_flags(values: Sequence[Any], names: Sequence[str]) -> tuple[str, ...]:
     """A column for each label, with 1 or 0 in it."""
+    if not isinstance(values, list | tuple) or len(values) != len(names):
+        raise Unusable(f"has no column for each label ({', '.join(names)})")
     found = []
     for value, name in zip(values, names, strict=True):
         cell = str(value).strip().lower() if value is not None else ""
@@ -55,7 +57,7 @@ def read_flags(values: Sequence[Any], names: Sequence[str]) -> tuple[str, ...]:
 def read_number(value: Any, what: str) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise Unusable(f"has {value!r} as {what}, which is no number" if value else f"has no {what}") from None
     if not math.isfinite(number):
         raise Unusable(f"has {value!r} as {what}, which is no finite number")
@@ -63,11 +65,20 @@ def read_number(value: Any, what: str) -> float:
 
 
 def read_text(value: Any, what: str = "text") -> str:
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    if value is None or value == "" or isinstance(value, str):
+    if isinstance(value, str) and (text := value.strip()):
+        refuse_halves(text)
+        return text
+    if value is None or isinstance(value, str):
         raise Unusable(f"has an empty {what}")
-    raise Unusable(f"has a {what} that is a {type(value).__name__}")
+    raise Unusable(f"has a {what} of type {type(value).__name__}")
+
+
+def refuse_halves(text: str) -> None:
+    """Bytes of a command line that are not in its encoding come as halves of characters, which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Unusable(f"is not Unicode at character {error.start + 1}") from None
 
 
 def label_set(found: Iterable[str]) -> tuple[str, ...]:

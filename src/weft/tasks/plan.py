@@ -12,7 +12,7 @@ import torch
 from weft.errors import RecipeError
 from weft.model.network import Network
 from weft.progress import say
-from weft.recipe import FinetunePlan, FinetuneSection
+from weft.recipe import FinetunePlan, FinetuneSection, ModelSection
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.task import Input, Learnt, Task
 from weft.tokens.order import Order
@@ -24,26 +24,31 @@ from weft.train.optimizers import OptimizerSpec, make_optimizers
 from weft.train.schedules import Schedule
 
 BATCH, WRITING_BATCH = 32, 64  # examples in a step
-TUNED_RATE, TUNED_WIDTH = 5e-5, 768  # BERT-base's; narrower models take larger steps
-FASTEST, SLOWEST = 2e-4, 1e-5
+TUNED_RATE, TUNED_WIDTH, TUNED_POWER = 5e-5, 768, 1.5  # BERT-base's; narrower models take larger steps
+FASTEST, SLOWEST = 2e-3, 1e-5
 FRESH_RATE, FRESH_WIDTH = 2e-3, 128
 FRESH_MUON, FRESH_MATRICES = 5e-3, 0.02  # AdamW's part, and Muon's
-EASIER = {"all": 1.0, "lora": 8.0, "head": 20.0}  # what learns less can learn faster
+EASIER = {"all": 1.0, "lora": 5.0, "head": 20.0}  # what learns less can learn faster
 VALIDATIONS = 10
 TIME_SHARE = 0.92  # of a budget in time that goes to steps: the rest validates and saves
 TRIAL_STEPS = 5
 BETAS = (0.9, 0.999)
 
 
+def chosen_optimizer(section: FinetuneSection) -> str:
+    is_fresh = isinstance(section.model, ModelSection)
+    return section.optimizer or ("muon" if is_fresh and section.tune == "all" else "adamw")
+
+
 def choose(
-    section: FinetuneSection, task: Task, network: Network, inputs: Sequence[Input], length: int, *, is_fresh: bool
+    section: FinetuneSection, task: Task, network: Network, inputs: Sequence[Input], length: int
 ) -> FinetunePlan:
-    width = network.architecture.width
-    optimizer = section.optimizer or ("muon" if is_fresh and section.tune == "all" else "adamw")
-    if is_fresh:
+    width, optimizer = network.architecture.width, chosen_optimizer(section)
+    if isinstance(section.model, ModelSection):
         rate = (FRESH_MUON if optimizer == "muon" else FRESH_RATE) * math.sqrt(FRESH_WIDTH / width)
     else:
-        rate = min(max(TUNED_RATE * TUNED_WIDTH / width, SLOWEST), FASTEST) * EASIER[section.tune]
+        rate = TUNED_RATE * (TUNED_WIDTH / width) ** TUNED_POWER * EASIER[section.tune]
+        rate = min(max(rate, SLOWEST), FASTEST)
     values: dict[str, Any] = {
         "sequence_length": length,
         "batch": min(WRITING_BATCH if isinstance(task, Rewrite) else BATCH, len(inputs)),
@@ -101,7 +106,13 @@ def _steps(budget: Budget, plan: FinetunePlan, task: Task, network: Network, inp
         say(f"A step takes {seconds:.2f} s here, so there is time for {steps:,}.")
         return steps
     tokens = sum(len(one.ids) for one in inputs) / len(inputs) * plan.batch
-    return steps_of(budget, batch_tokens=max(1, round(tokens)), samples=plan.batch, epoch_samples=len(inputs))
+    return steps_of(
+        budget,
+        batch_tokens=max(1, round(tokens)),
+        samples=plan.batch,
+        epoch_samples=len(inputs),
+        key="finetune.budget",
+    )
 
 
 def _seconds_per_step(plan: FinetunePlan, task: Task, network: Network, inputs: Sequence[Input]) -> float:

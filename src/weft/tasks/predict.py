@@ -1,29 +1,33 @@
 """`weft predict`: answers to texts, or to the rows of a file, one JSON line each, in their order.
 
 A file is read, answered and written piece by piece, so memory stays flat; each piece is on the disk before the next
-begins. Going on after an interruption counts the whole lines that were written and skips as many rows.
+begins. Going on after an interruption counts the whole lines that were written and skips as many rows. Until all are
+answered, a hidden file beside the answers keeps what was asked: nothing else is gone on with, and what is not ours is
+not touched.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from weft.errors import InputError
-from weft.folders import disk_errors
-from weft.progress import Gauge
+from weft.folders import disk_errors, read_json, sha256_of, to_json, write_file
+from weft.progress import Gauge, say
 from weft.recipe import DataSection
+from weft.tasks.catalog import facts_of
 from weft.tasks.columns import Columns
 from weft.tasks.data import columns_of, named, open_rows, values_of
-from weft.tasks.evaluation import Subject
+from weft.tasks.evaluation import Subject, say_cut
 from weft.tasks.rows import BadRow, Row
+from weft.tasks.sources import Source, locate
 from weft.tasks.task import Example, Task, Unusable
 
+Write = Callable[[Sequence[dict[str, Any]]], None]
 PIECE = 2048  # rows
-MOST_LINE = 2**26
 
 
 def predict_texts(subject: Subject, texts: Sequence[Any], *, details: bool = False) -> list[dict[str, Any]]:
@@ -40,12 +44,11 @@ def predict_texts(subject: Subject, texts: Sequence[Any], *, details: bool = Fal
 
 
 def is_alone(task: Task, texts: Any) -> bool:
-    """Whether this is one example, not a list of them. A tuple of texts is one pair; so is a tuple of words."""
-    return (
-        isinstance(texts, str | dict | tuple)
-        if len(task.roles) - len(task.golds) > 1
-        else isinstance(texts, str | dict)
-    )
+    """Whether this is one example, not a list of them. A tuple of texts is a pair; of words, a sentence."""
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"predict takes texts, not {type(texts).__name__}.")
+    takes_tuple = len(task.roles) - len(task.golds) > 1 or "words" in task.roles
+    return isinstance(texts, str | dict) or (takes_tuple and isinstance(texts, tuple))
 
 
 def _by_role(task: Task, given: Any) -> dict[str, Any]:
@@ -63,10 +66,10 @@ def _by_role(task: Task, given: Any) -> dict[str, Any]:
 
 def predict_file(
     subject: Subject,
-    paths: Sequence[Path],
+    file: Path,
     output: Path | None,
     data: DataSection,
-    write: Callable[[str], None],
+    write: Write,
     *,
     details: bool = False,
     resume: bool = False,
@@ -74,29 +77,38 @@ def predict_file(
     """Every row of a file answered; a row that cannot be is a line that says why, so that lines stay in step."""
     if resume and output is None:
         raise InputError("--resume goes with --output: what was printed is not known any more.")
-    columns, rows = columns_of(open_rows(paths, data), subject.task, data.columns_said(), named(paths), with_gold=False)
-    done = 0
-    if output is not None and output.exists():
-        if not resume:
-            raise InputError(f"{output} is there already: --resume goes on with it, or choose another.")
-        done = _whole_lines(output)
-        if len(list(islice(rows, done))) < done:
-            raise InputError(f"{output} has {done:,} lines, more than {named(paths)} has rows: is it another's?")
-    failed = 0
-    size = sum(path.stat().st_size for path in paths if path.is_file())
+    said = data.columns_said()
+    columns, guesses, rows = columns_of(open_rows([file], data), subject.task, said, named([file]), with_gold=False)
+    for guess in guesses:
+        say(guess)
+    done, source = 0, locate(file)
+    if output is not None:
+        done = _begin(output, source.path, _asked(subject, source, columns, data, details=details), resume=resume)
+        is_whole = sum(1 for _ in islice(rows, done)) == done
+        if not is_whole or (not _note(output).is_file() and next(rows, None) is not None):
+            raise InputError(f"{output} has {done:,} lines, which are not the answers to {file}: choose another file.")
+    failed = cut = 0
+    size = source.path.stat().st_size if source.path.is_file() else 0
     with _sink(output, write) as put, Gauge("Answering", size, "rows") as gauge:
         gauge.documents = done
         while piece := list(islice(rows, PIECE)):
-            lines = list(_answered(subject, piece, columns, details=details))
+            lines, too_long = _answered(subject, piece, columns, details=details)
             failed += sum("error" in line for line in lines)
-            put("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+            cut += too_long
+            put(lines)
             gauge.add(len(piece), sum(_size(row) for row in piece))
+    if output is not None:
+        _note(output).unlink(missing_ok=True)
+    if failed:
+        say(f"{failed:,} of {gauge.documents - done:,} rows could not be answered; their lines say why.")
+    say_cut(cut, gauge.documents - done, subject.reader)
     return {"rows": gauge.documents, "before": done, "failed": failed, "output": str(output) if output else None}
 
 
 def _answered(
     subject: Subject, rows: Sequence[Row | BadRow], columns: Columns, *, details: bool
-) -> Iterator[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], int]:
+    """A line for each row, and how many were longer than the model reads."""
     task = subject.task
     examples: list[Example] = []
     faults: dict[int, str] = {}
@@ -108,30 +120,68 @@ def _answered(
             examples.append(task.example(values_of(row, columns), with_gold=False))
         except Unusable as reason:
             faults[number] = f"{row.place} {reason}."
-    answers = iter(zip(examples, subject.answers(examples) if examples else [], strict=True))
-    for number in range(len(rows)):
-        yield {"error": faults[number]} if number in faults else task.shown(*next(answers), details=details)
+    answers, cut = subject.answers_and_cut(examples) if examples else ([], 0)
+    shown = (task.shown(one, answer, details=details) for one, answer in zip(examples, answers, strict=True))
+    return [{"error": faults[number]} if number in faults else next(shown) for number in range(len(rows))], cut
 
 
 def _size(row: Row | BadRow) -> int:
     return sum(len(value) for value in row.values.values() if isinstance(value, str)) if isinstance(row, Row) else 1
 
 
-def _whole_lines(file: Path) -> int:
-    """How many there are; one that was cut off is taken away."""
-    count = end = 0
-    with disk_errors(file), file.open("r+b") as stream:
-        while line := stream.readline(MOST_LINE):
-            if not line.endswith(b"\n"):
-                break
-            count += 1
-            end += len(line)
-        stream.truncate(end)
+def _asked(subject: Subject, source: Source, columns: Columns, data: DataSection, *, details: bool) -> dict[str, Any]:
+    """What answers depend on, but for the machine."""
+    files = [source.path] if source.path.is_file() else sorted(p for p in source.path.rglob("*") if p.is_file())
+    return {
+        "input": [source.beneath, *(sha256_of(path) for path in files)],
+        "model": subject.facts.get("files") or str(subject.folder),
+        "task": facts_of(subject.task),
+        "columns": {role: list(name) if isinstance(name, tuple) else name for role, name in columns.items()},
+        "encoding": data.encoding,
+        "details": details,
+    }
+
+
+def _note(output: Path) -> Path:
+    return output.with_name(f".{output.name}.asked")
+
+
+def _begin(output: Path, file: Path, asked: dict[str, Any], *, resume: bool) -> int:
+    """How many answers are there already. What was cut off behind them is taken away, if they are not all."""
+    if not output.parent.is_dir():
+        raise InputError(f"{output} cannot be written: there is no folder {output.parent}.")
+    if not output.exists():
+        write_file(_note(output), to_json(asked))
+        return 0
+    if not output.is_file():
+        raise InputError(f"{output} is not a file; the answers need one.")
+    if output.samefile(file):
+        raise InputError(f"{output} is what is to be answered; the answers need another file.")
+    if not resume:
+        raise InputError(f"{output} is there already: --resume goes on with it, or choose another.")
+    is_open = _note(output).is_file()
+    known = read_json(_note(output)) if is_open else asked
+    if another := [what for what in asked if known.get(what) != asked[what]]:
+        raise InputError(f"{output} was begun with another {another[0]}: choose another file.")
+    count, end = _whole_lines(output)
+    if is_open:
+        with disk_errors(output):
+            os.truncate(output, end)
     return count
 
 
+def _whole_lines(file: Path) -> tuple[int, int]:
+    """How many there are, and where the last of them ends."""
+    count = end = 0
+    with file.open("rb") as stream:
+        for line in stream:
+            if line.endswith(b"\n"):
+                count, end = count + 1, end + len(line)
+    return count, end
+
+
 @contextmanager
-def _sink(output: Path | None, write: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+def _sink(output: Path | None, write: Write) -> Iterator[Write]:
     if output is None:
         yield write
         return
@@ -139,9 +189,9 @@ def _sink(output: Path | None, write: Callable[[str], None]) -> Iterator[Callabl
         stream: TextIO = output.open("a", encoding="utf-8")
     with stream:
 
-        def put(text: str) -> None:
+        def put(lines: Sequence[dict[str, Any]]) -> None:
             with disk_errors(output):
-                stream.write(text)
+                stream.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
                 stream.flush()
                 os.fsync(stream.fileno())
 

@@ -51,6 +51,8 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
             score, evaluation.baseline.judged.figures[score]
         )
     said = f"{task.name}, judged on {len(evaluation.examples):,} examples of {evaluation.where}"
+    if evaluation.cut:
+        said += f", {evaluation.cut:,} of them longer than the model reads: cut, or read in windows"
     return [
         f"<h1>{escape(name)}</h1>",
         f"<p>{escape(said)}</p>",

@@ -61,7 +61,8 @@ def _column_names(fields: list[str]) -> list[str]:
     if any(_looks_like_data(name) for name in names[1:]) or (names[0] and _looks_like_data(names[0])):
         shown = ", ".join(name if len(name) <= 20 else f"{name[:20]}…" for name in names[:5])
         raise InputError(
-            f"its first line looks like data ({shown}), not like column names. Name them with finetune.data.columns."
+            f"its first line looks like data ({shown}), not like column names. Give it a first line of names, or name "
+            "them with finetune.data.columns."
         )
     return [names[0] or "column 0", *names[1:]]
 

@@ -8,7 +8,7 @@ from weft.progress import say
 from weft.recipe import FinetuneSection
 from weft.tasks.catalog import TASKS, asked_task
 from weft.tasks.classify import Several
-from weft.tasks.data import Split, checked, first_label, hold_out, paths_of, read_split, some_of
+from weft.tasks.data import Problems, Split, checked, first_label, hold_out, paths_of, read_split, some_of
 from weft.tasks.intent import Intent
 from weft.tasks.tag import Tag
 from weft.tasks.task import Task
@@ -21,8 +21,10 @@ class Splits:
     test: Split | None
 
     @property
-    def all(self) -> list[Split]:
-        return [split for split in (self.train, self.validation, self.test) if split is not None]
+    def problems(self) -> dict[str, Problems]:
+        """By what the examples are for: files of the same name may be in different folders."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: split.problems for name, split in splits.items() if split is not None}
 
 
 def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
@@ -36,11 +38,11 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
     others = {}
     for name, said in (("validation", data.validation), ("test", data.test)):
         others[name] = None if said is None else read_split(task, paths_of(said, base), data)
+    task = task.settle(train.examples)  # before some are held out: they may be all that have a rare label
     validation = others["validation"]
     if validation is None:
         train, validation = hold_out(train, section.seed)
         say(f"No validation data is named: {len(validation.examples):,} examples of {train.where} are held out.")
-    task = task.settle(train.examples)
     splits = [train, validation, *([others["test"]] if others["test"] else [])]
     if isinstance(task, Tag | Intent):
         splits = [harmonized(task, split) for split in splits]

@@ -254,7 +254,7 @@ def _windows(pieces: np.ndarray, room: int) -> list[range]:
 
 def _are_characters(sentences: Sequence[Sequence[str]]) -> bool:
     """Chinese, character by character: one alone says little about a name."""
-    return np.mean([len(word) == 1 for words in sentences[:1000] for word in words]) > 0.8
+    return bool(np.mean([len(word) == 1 for words in sentences[:1000] for word in words]) > 0.8)
 
 
 def entity(words: Sequence[str], span: Span) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from weft.errors import RecipeError
 from weft.folders import write_file
 from weft.recipe import FinetuneSection, Recipe, TokenizerSection
 from weft.tasks.splits import Splits
@@ -19,8 +18,6 @@ USUAL = {"bert": "wordpiece", "distilbert": "wordpiece", "modernbert": "wordpiec
 
 def prepare_tokenizer(recipe: Recipe, section: FinetuneSection, splits: Splits, base: Path, folder: Path) -> Tokenizer:
     if isinstance(section.model, str):
-        if recipe.tokenizer is not None:
-            raise RecipeError("tokenizer goes with a fresh model; a model folder has its own.")
         return load_tokenizer(base / section.model)
     said = recipe.tokenizer
     if said is not None and said.path is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.evaluate.entities import Span, tags_of
+from weft.tasks.labels import read_label, refuse_halves
 from weft.tasks.task import Unusable
 
 WORD = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]|[^\W\u3400-\u9fff\uf900-\ufaff]+|[^\w\s]|_+")
@@ -24,6 +25,7 @@ def read_words(value: Any) -> tuple[str, ...]:
         raise Unusable("has no words" if value is None else "has words that are no list of texts")
     if not words:
         raise Unusable("has no words")
+    refuse_halves(" ".join(words))
     return words
 
 
@@ -35,7 +37,7 @@ def read_tagged(words: Any, tags: Any) -> tuple[tuple[str, ...], tuple[str, ...]
     found = read_words(words)
     tags = tags.split() if isinstance(tags, str) else tags
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) and tag.strip() for tag in tags):
-        raise Unusable("has no tags" if tags is None else "has tags that are no list of names")
+        raise Unusable("has no tags" if tags is None else "has tags that are no list of names, such as B-PER")
     if len(tags) != len(found):
         raise Unusable(f"has {len(found)} words but {len(tags)} tags")
     return found, tuple(tags)
@@ -59,11 +61,11 @@ def _places(entities: Any) -> Iterable[Place]:
         for entity in entities:
             if isinstance(entity, dict):
                 kind = entity.get("label", entity.get("kind", entity.get("type", entity.get("entity"))))
-                yield int(entity["start"]), int(entity["end"]), str(kind)
+                yield int(entity["start"]), int(entity["end"]), read_label(kind)
             else:
                 start, end, kind = entity
-                yield int(start), int(end), str(kind)
-    except (TypeError, ValueError, KeyError, AttributeError):
+                yield int(start), int(end), read_label(kind)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         raise Unusable("has entities in a form that is not known; give start, end and label of each") from None
 
 

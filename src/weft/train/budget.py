@@ -33,10 +33,12 @@ def read_budget(text: str, key: str = "pretrain.budget") -> Budget:
     return Budget(float(number) * THOUSANDS[factor.lower()], kinds[noun[0].lower()])
 
 
-def steps_of(budget: Budget, *, batch_tokens: int, samples: int, epoch_samples: int) -> int:
+def steps_of(
+    budget: Budget, *, batch_tokens: int, samples: int, epoch_samples: int, key: str = "pretrain.budget"
+) -> int:
     """Steps of `samples` samples, about `batch_tokens` tokens each; not for a budget in time."""
     per_step = {"steps": 1.0, "tokens": batch_tokens, "epochs": samples / epoch_samples}[budget.kind]
     steps = math.ceil(budget.amount / per_step - 1e-9)
     if steps > MOST_STEPS:
-        raise RecipeError(f"pretrain.budget is {steps:,} steps, which nobody will live to see.")
+        raise RecipeError(f"{key} is {steps:,} steps, which nobody will live to see.")
     return max(steps, 1)

@@ -11,7 +11,7 @@ import yaml
 import weft
 from weft.corpus.read import find_files
 from weft.errors import FolderError, RecipeError
-from weft.folders import MANIFEST, disk_errors, read_json, sha256_of, to_json, write_file
+from weft.folders import MANIFEST, changed_files, disk_errors, read_json, sha256_of, to_json, write_file
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan, Recipe, read_recipe
 from weft.train.checkpoints import CHECKPOINTS, list_checkpoints
@@ -38,9 +38,9 @@ def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         earlier = known.get("asked")
         if resume and earlier != asked:
             raise RecipeError(f"{folder} is a run of another recipe: {_difference(earlier, asked)}. Choose another -o.")
-        steps = list_checkpoints(folder / CHECKPOINTS)
+        steps = [step for place in (folder, *folder.glob("seed-*")) for step in list_checkpoints(place / CHECKPOINTS)]
         if not resume and (steps or (folder / MODEL).exists()):
-            at = f" at step {steps[-1]:,}" if steps else ""
+            at = f" at step {max(steps):,}" if steps else ""
             raise FolderError(f"{folder} holds a run already{at}: --resume goes on with it, or choose another -o.")
     elif folder.is_dir() and any(
         item.name not in BEFORE and not item.name.startswith(f".{MANIFEST}.") for item in folder.iterdir()
@@ -48,8 +48,9 @@ def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         raise FolderError(f"{folder} holds other things. Choose a new or empty folder with -o.")
     elif resume:
         say(f"{folder} holds nothing to go on from; starting.")
-    for killed in (folder / CHECKPOINTS).glob(".step-*"):  # in the middle of its save; nobody else writes here
-        shutil.rmtree(killed, ignore_errors=True)
+    for pattern in (f"{CHECKPOINTS}/.step-*", f"seed-*/{CHECKPOINTS}/.step-*"):
+        for killed in folder.glob(pattern):  # in the middle of its save; nobody else writes here
+            shutil.rmtree(killed, ignore_errors=True)
     if not resume or not (folder / MANIFEST).is_file():
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -100,6 +101,15 @@ def load_plan(folder: Path, model: ModelSection) -> Planned | None:
     assert recipe.model is not None and recipe.pretrain is not None
     plan = PretrainPlan(**recipe.pretrain.model_dump(exclude_none=True))
     return Planned(model if model.path is not None else recipe.model, plan)
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """What came out, if the run is done and its model whole."""
+    known = read_run(folder)
+    try:
+        return known["results"] if "results" in known and not changed_files(folder / MODEL) else None
+    except FolderError:
+        return None
 
 
 def finish(folder: Path, results: dict[str, Any]) -> None:
