@@ -16,22 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import transformers
-from transformers import DataCollatorForLanguageModeling, Trainer, TrainingArguments
+from transformers import DataCollatorForLanguageModeling
 
 import weft
 from contest import Trainee, be, compare_training
-from weft.model.flops import training_flops
+from trainers import Ours, Theirs
 from weft.objectives.catalog import OBJECTIVES, end_of_document
 from weft.objectives.masking import MaskSpec
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokenizer.train import train_tokenizer
-from weft.tokens.order import Order
 from weft.tokens.shards import build_shards
-from weft.train.loop import TrainSpec, one_step
 from weft.train.memory import keep_freed_memory
-from weft.train.optimizers import OptimizerSpec, make_optimizers
-from weft.train.schedules import Schedule
 
 ROOT = Path(__file__).parent.parent
 COMPARISONS = {  # name: what it is, and how many times as fast weft should be
@@ -41,61 +37,17 @@ COMPARISONS = {  # name: what it is, and how many times as fast weft should be
     "causal": ("causal LM, GPT-2 of 6 layers, 384 wide, dropout 0.1, Trainer packed", 1.5),
     "causal-plain": ("causal LM, GPT-2 of 6 layers, 384 wide, dropout 0.0, Trainer packed", 1.5),
 }
-RATE, DECAY = 5e-4, 0.01
+RATE = 5e-4
 
 
-class Weft:
-    """The loop's own step, on token shards."""
-
-    def __init__(
-        self, kind: str, model: weft.Model, tokenizer: Tokenizer, text: str, length: int, samples: int, place: Path
-    ) -> None:
-        self.network = model.network.train()
-        shards = build_shards([text], tokenizer, place, separator=end_of_document(tokenizer, OBJECTIVES[kind]))
-        self.objectives = [OBJECTIVES[kind].make(shards, tokenizer, length, MaskSpec())]
-        self.order = Order((len(self.objectives[0]),), (1.0,), 0)
-        self.spec = TrainSpec(10**6, samples, Schedule(10**6, "linear"), OptimizerSpec("adamw", RATE, DECAY))
-        self.optimizers = make_optimizers(self.network, self.spec.optimizer)
-        self.step = 0
-
-    def prepare(self, steps: int) -> None:
-        pass
-
-    def train(self, steps: int) -> tuple[int, float]:
-        tokens, flops = 0, 0.0
-        for _ in range(steps):
-            _, _, (batch,) = one_step(self.network, self.objectives, self.order, self.optimizers, self.spec, self.step)
-            self.step += 1
-            tokens += len(batch.packed.tokens)
-            flops += training_flops(self.network, batch.packed, None, batch.scored)
-        return tokens, flops
+def ours(kind: str, model: weft.Model, tokenizer: Tokenizer, text: str, length: int, samples: int, place: Path) -> Ours:
+    shards = build_shards([text], tokenizer, place, separator=end_of_document(tokenizer, OBJECTIVES[kind]))
+    objective = OBJECTIVES[kind].make(shards, tokenizer, length, MaskSpec())
+    return Ours(model.network, objective, samples, RATE)
 
 
-class Theirs:
-    """A Trainer; made anew for each turn outside the clock, so that only training counts."""
-
-    def __init__(self, model, rows: list[list[int]], collator, samples: int) -> None:
-        self.model, self.collator, self.samples = model, collator, samples
-        self.rows = [{"input_ids": row} for row in rows]
-        self.place, self.turns = tempfile.mkdtemp(), 0
-
-    def prepare(self, steps: int) -> None:
-        arguments = TrainingArguments(
-            self.place, max_steps=steps, per_device_train_batch_size=self.samples, learning_rate=RATE,
-            weight_decay=DECAY, optim="adamw_torch_fused", report_to=[], save_strategy="no",
-            logging_strategy="no", disable_tqdm=True, use_cpu=True, seed=self.turns,
-        )  # fmt: skip
-        self.turns += 1
-        self.seen = 0
-        self.trainer = Trainer(self.model, arguments, train_dataset=self.rows, data_collator=self._collate)
-
-    def _collate(self, rows):
-        self.seen += sum(len(row["input_ids"]) for row in rows)
-        return self.collator(rows)
-
-    def train(self, steps: int) -> tuple[int, float]:
-        self.trainer.train()
-        return self.seen, 0.0
+def theirs(model, rows: list[list[int]], collator, samples: int) -> Theirs:
+    return Theirs(model, [{"input_ids": row} for row in rows], collator, samples, RATE)
 
 
 def text_of(data: Path) -> str:
@@ -110,7 +62,7 @@ def masked(data: Path, dropout: float, by_line: bool, who: str, place: Path) -> 
     if who == "weft":
         rates = {"dropout": dropout, "attention_dropout": dropout}
         model = weft.create("bert", "mini", vocabulary=tokenizer.vocabulary, **rates)
-        return Weft("masked", model, tokenizer, text, 128, 16, place)
+        return ours("masked", model, tokenizer, text, 128, 16, place)
     lines = [line for line in text.splitlines() if line.strip()]
     if by_line:
         rows = tokenizer.encode_many(lines, 512)
@@ -126,7 +78,7 @@ def masked(data: Path, dropout: float, by_line: bool, who: str, place: Path) -> 
         intermediate_size=1024, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
     collator = DataCollatorForLanguageModeling(hugging_face(tokenizer), mlm_probability=0.15)
-    return Theirs(transformers.BertForMaskedLM(config), rows, collator, 16)
+    return theirs(transformers.BertForMaskedLM(config), rows, collator, 16)
 
 
 def causal(data: Path, dropout: float, who: str, place: Path) -> Trainee:
@@ -137,14 +89,14 @@ def causal(data: Path, dropout: float, who: str, place: Path) -> Trainee:
     if who == "weft":
         rates = dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout"), dropout)
         model = weft.create("gpt2", vocabulary=8000, layers=6, width=384, heads=6, positions=256, **rates)
-        return Weft("causal", model, tokenizer, text, 256, 8, place / "tokens")
+        return ours("causal", model, tokenizer, text, 256, 8, place / "tokens")
     config = transformers.GPT2Config(
         vocab_size=8000, n_positions=256, n_embd=384, n_layer=6, n_head=6,
         resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
     )  # fmt: skip
     rows = blocks(tokenizer.engine.encode(text, add_special_tokens=False).ids, 256)
     collator = DataCollatorForLanguageModeling(hugging_face(tokenizer), mlm=False)
-    return Theirs(transformers.GPT2LMHeadModel(config), rows, collator, 8)
+    return theirs(transformers.GPT2LMHeadModel(config), rows, collator, 8)
 
 
 def hugging_face(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:

@@ -5,11 +5,14 @@ Of weights only the headers are read, and a tied matrix where it is stored twice
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.corpus.read import is_corpus
 from weft.errors import FolderError, InputError, RecipeError
 from weft.folders import MANIFEST, read_json
+
+if TYPE_CHECKING:
+    from weft.recipe import FinetuneSection
 
 
 def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -36,7 +39,8 @@ def _describe_run(folder: Path) -> dict[str, Any]:
 
     facts, metrics = read_json(folder / MANIFEST), read_metrics(folder)
     last = {key: value for key, value in (metrics[-1] if metrics else {}).items() if key != "sample"}
-    state = "finished" if "results" in facts else "not finished; weft pretrain --resume goes on with it"
+    stage = "finetune" if "finetune" in facts["asked"] and "pretrain" not in facts["asked"] else "pretrain"
+    state = "finished" if "results" in facts else f"not finished; weft {stage} --resume goes on with it"
     return {
         "run": str(folder),
         "name": facts["asked"].get("name"),
@@ -81,6 +85,8 @@ def _describe_recipe(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     from weft.recipe import read_recipe
 
     recipe = read_recipe(path, overrides)
+    if recipe.model is None and recipe.pretrain is None and recipe.finetune is not None:
+        return {"recipe": recipe.name, **_describe_task(recipe.finetune)}
     if recipe.model is None:
         return {"recipe": recipe.name, "notes": ["No model is named: weft pretrain chooses one for the budget."]}
     if recipe.model.path is not None:
@@ -94,6 +100,12 @@ def _describe_recipe(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     saved_as = save_format(network, Description(family, head))
     notes = [OWN_FORMAT] if saved_as == "weft" else []
     return {"recipe": recipe.name, **facts, "format": saved_as, "notes": notes}
+
+
+def _describe_task(section: "FinetuneSection") -> dict[str, Any]:
+    data = {split: getattr(section.data, split) for split in ("train", "validation", "test")}
+    model = section.model if isinstance(section.model, str | None) else section.model.settings()
+    return {"task": section.task, "model": model, "data": data, "budget": section.budget, "tune": section.tune}
 
 
 def _describe_network(network: Any, head: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ ANIMALS, TOOLS = "cat dog horse cow sheep goat".split(), "saw hammer drill file 
 FILLERS = "the a old small my her under over near behind was is seen lost bought sold".split()
 DICTIONARY = dict(
     zip("eins zwei drei vier rot blau haus baum".split(), "one two three four red blue house tree".split())
-)  # noqa: B905
+)
 BERT = {"family": "bert", "layers": 2, "width": 64, "heads": 2}
 
 

@@ -95,11 +95,11 @@ def read_stream(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Foun
 
 
 def _whole(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    data = _read(stream, reading.most_file)
+    data = read_whole(stream, reading.most_file)
     yield _too_large(reading.most_file) if data is None else _decoded(data, reading, 0, 0)
 
 
-def _read(stream: IO[bytes], most: int) -> bytes | None:
+def read_whole(stream: IO[bytes], most: int) -> bytes | None:
     """All there is, if it is not too much; in pieces, as a buffer of `most` would be allocated at once."""
     pieces: list[bytes] = []
     size = 0
@@ -215,7 +215,7 @@ def _columns(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
     pyarrow = needs("pyarrow", "corpus", "to read Parquet")
     parquet = needs("pyarrow.parquet", "corpus", "to read Parquet")
     if not stream.seekable():
-        data = _read(stream, reading.most_bytes)
+        data = read_whole(stream, reading.most_bytes)
         if data is None:
             yield _too_large(reading.most_bytes)
             return
@@ -264,7 +264,7 @@ def _column(names: list[str], wanted: str) -> int:
 
 
 def _page(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    data = _read(stream, reading.most_bytes)
+    data = read_whole(stream, reading.most_bytes)
     yield _too_large(reading.most_bytes) if data is None else page_document(data, 0)
 
 
@@ -297,7 +297,7 @@ def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
                 continue
             kind = record.http_headers.get_header("Content-Type") or ""
             address = record.rec_headers.get_header("WARC-Target-URI")
-            data = _read(record.content_stream(), reading.most_bytes)
+            data = read_whole(record.content_stream(), reading.most_bytes)
             is_cut = data is not None and getattr(record.raw_stream, "limit", 0) > 0
         except (ArchiveLoadFailed, EOFError, ValueError) as error:
             yield Skipped(f"is not a whole WARC file ({error})")

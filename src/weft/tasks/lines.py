@@ -7,7 +7,7 @@ with the next and still knows where it is.
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-from weft.corpus.formats import Reading
+from weft.corpus.formats import Reading, read_whole
 
 MOST_LINE, MOST_DOCUMENT = 2**26, 2**30  # bytes
 PIECE = 2**20
@@ -35,18 +35,6 @@ def read_lines(stream: IO[bytes], encoding: str) -> Iterator[Line]:
             text, fault = decode(data, codec, encoding)
             yield Line(number, text, fault)
         codec = encoding
-
-
-def read_whole(stream: IO[bytes], most: int) -> bytes | None:
-    """All there is, if it is not too much; in pieces, as a buffer of `most` would be allocated at once."""
-    pieces: list[bytes] = []
-    size = 0
-    while piece := stream.read(PIECE):
-        pieces.append(piece)
-        size += len(piece)
-        if size > most:
-            return None
-    return b"".join(pieces)
 
 
 def read_document(stream: IO[bytes], encoding: str, most: int) -> tuple[str, str]:

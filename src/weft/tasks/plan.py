@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-import torch
-
 from weft.errors import RecipeError
 from weft.model.network import Network
 from weft.progress import say
@@ -19,7 +17,7 @@ from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget, steps_of
 from weft.train.loop import TrainSpec, one_step
 from weft.train.machine import has_fast_bfloat16
-from weft.train.materials import device
+from weft.train.materials import device, habits
 from weft.train.optimizers import OptimizerSpec, make_optimizers
 from weft.train.schedules import Schedule
 
@@ -85,15 +83,7 @@ def spec_of(plan: FinetunePlan, seed: int) -> TrainSpec:
             layer_decay=plan.layer_decay,
         ),
         seed=seed,
-        accumulation=plan.accumulation,
-        clip=plan.clip,
-        smoothing=plan.label_smoothing,
-        precision=getattr(torch, plan.precision),
-        log_every=plan.log_every,
-        validate_every=plan.validate_every,
-        checkpoint_every=plan.checkpoint_every,
-        keep=plan.keep,
-        patience=plan.patience,
+        **habits(plan),
     )
 
 

@@ -13,9 +13,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
+from weft.corpus.formats import read_whole
 from weft.errors import InputError, needs
 from weft.tasks.conll import read_columns, read_universal
-from weft.tasks.lines import MOST_DOCUMENT, MOST_LINE, read_document, read_lines, read_whole
+from weft.tasks.lines import MOST_DOCUMENT, MOST_LINE, read_document, read_lines
 
 Numbered = tuple[int, dict[str, Any] | str]
 LONGEST_NAME = 64  # of a column; what is longer is a sentence

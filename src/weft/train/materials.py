@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -10,7 +11,7 @@ from weft.errors import InputError
 from weft.objectives.catalog import Kind
 from weft.objectives.masking import MaskSpec
 from weft.objectives.objective import Objective
-from weft.recipe import ModelSection, PretrainPlan
+from weft.recipe import FinetunePlan, ModelSection, PretrainPlan
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.budget import read_budget
 from weft.train.build import Built, build_network
@@ -61,16 +62,15 @@ class Materials:
                 plan.optimizer, plan.learning_rate, plan.weight_decay, matrix_rate=plan.matrix_rate or 0.0
             ),
             seed=plan.seed,
-            accumulation=plan.accumulation,
-            clip=plan.clip,
-            smoothing=plan.label_smoothing,
-            precision=getattr(torch, plan.precision),
-            log_every=plan.log_every,
-            validate_every=plan.validate_every,
-            checkpoint_every=plan.checkpoint_every,
-            keep=plan.keep,
-            patience=plan.patience,
+            **habits(plan),
         )
+
+
+def habits(plan: PretrainPlan | FinetunePlan) -> dict[str, Any]:
+    """What a plan says of the loop itself, whatever is learnt."""
+    same = ("accumulation", "clip", "log_every", "validate_every", "checkpoint_every", "keep", "patience")
+    said = {name: getattr(plan, name) for name in same}
+    return {**said, "smoothing": plan.label_smoothing, "precision": getattr(torch, plan.precision)}
 
 
 def device() -> str:
