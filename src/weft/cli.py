@@ -357,7 +357,8 @@ def _readable(key: str, value: Any) -> str:
         show = _size if key in ("files", "memory") else (lambda item: _readable("", item))
         return "\n".join(f"{escape(str(name))}  {show(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ("  " if len(value) > 5 else "\n").join(escape(str(item)) for item in value)
+        is_short = len(value) <= 5 and not all(isinstance(item, int | float) for item in value)
+        return ("\n" if is_short else "  ").join(escape(str(item)) for item in value)
     return f"{value:,}" if isinstance(value, int) else escape(str(value))
 
 

@@ -124,7 +124,7 @@ def test_a_column_whose_values_never_come_again_is_no_label():
         find(columns, CLASSIFY)
     assert str(caught.value) == (
         "train.tsv has no column that is known to be the label. It has: remark, other. "
-        "Name it with finetune.data.label."
+        "Name it with finetune.data.label, or --column label=…."
     )
 
 

@@ -10,9 +10,8 @@ from weft.tasks.finetune import finetune
 
 ANIMALS, TOOLS = "cat dog horse cow sheep goat".split(), "saw hammer drill file spade axe".split()
 FILLERS = "the a old small my her under over near behind was is seen lost bought sold".split()
-DICTIONARY = dict(
-    zip("eins zwei drei vier rot blau haus baum".split(), "one two three four red blue house tree".split())
-)
+GERMAN, ENGLISH = "eins zwei drei vier rot blau haus baum".split(), "one two three four red blue house tree".split()
+DICTIONARY = dict(zip(GERMAN, ENGLISH, strict=True))
 BERT = {"family": "bert", "layers": 2, "width": 64, "heads": 2}
 
 

@@ -30,7 +30,7 @@ from weft.recipe import DataSection, FinetunePlan, FinetuneSection, ModelSection
 from weft.tasks.build import from_family, from_folder, reader_for
 from weft.tasks.catalog import TASKS
 from weft.tasks.evaluation import Subject, count_cut, evaluate_on, losses_of, say_cut
-from weft.tasks.lora import adapt, freeze_backbone
+from weft.tasks.lora import Adapted, adapt, freeze_backbone
 from weft.tasks.plan import choose, chosen_optimizer, spec_of
 from weft.tasks.report import write_task_report
 from weft.tasks.rewrite import Rewrite
@@ -75,8 +75,12 @@ class Materials:
         self.task.prepare(built.network, self.splits.train.examples)
         if section.tune == "lora":
             adapt(built.network, section.lora_rank, seed)
+            if not any(isinstance(module, Adapted) for module in built.network.modules()):
+                raise RecipeError(f"finetune.tune: a {built.saved.family} has no matrices that take adapters.")
         elif section.tune == "head":
             freeze_backbone(built.network)
+        if not any(parameter.requires_grad for parameter in built.network.parameters()):
+            raise RecipeError("finetune.tune: this head is the embeddings again, so that nothing is left to learn.")
         built.network.to(device())
         return built, reader
 
@@ -218,8 +222,8 @@ def _check_room(task: Task, saved: Architecture, reader: Reader, example: Exampl
         return
     if (most := max(len(one.ids) for one in inputs)) > limit:
         raise RecipeError(
-            f"An input has {most:,} tokens even when it is cut, and the model reads {limit:,}: finetune.data.separator is "
-            "too long, or finetune.sequence_length too short."
+            f"An input has {most:,} tokens even when it is cut, and the model reads {limit:,}: finetune.data.separator "
+            "is too long, or finetune.sequence_length too short."
         )
     if not isinstance(task, Rewrite):
         return

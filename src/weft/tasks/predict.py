@@ -162,7 +162,7 @@ def _begin(output: Path, file: Path, asked: dict[str, Any], *, resume: bool) -> 
     is_open = _note(output).is_file()
     known = read_json(_note(output)) if is_open else asked
     if another := [what for what in asked if known.get(what) != asked[what]]:
-        raise InputError(f"{output} was begun with another {another[0]}: choose another file.")
+        raise InputError(f"{output} was not begun with the same {another[0]}: choose another file.")
     count, end = _whole_lines(output)
     if is_open:
         with disk_errors(output):

@@ -1,0 +1,290 @@
+"""`weft predict --file`: a line for every row, whatever happens; and what it will not go on with."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import weft as library
+from small_tasks import rows_of, weft, without_gold, write_rows
+from weft.errors import InputError
+from weft.tasks import predict
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def model(tuned):
+    return tuned("classify") / "model"
+
+
+def texts_of(count: int, seed: int = 0) -> list[str]:
+    pick, words = random.Random(seed), "good bad great awful film number a".split()
+    return [" ".join(pick.choices(words, k=pick.randint(1, 6))) for _ in range(count)]
+
+
+def write_lines(file: Path, lines: list[str]) -> Path:
+    file.write_text("".join(line + "\n" for line in lines))
+    return file
+
+
+def test_a_blank_line_has_an_answer_too_so_that_lines_stay_in_step(model, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_text("good\n\nbad\n  \t\nfine film")
+    said = weft("predict", model, "--file", file)
+    assert [set(line) for line in said.lines] == [{"label", "score"}, {"error"}] * 2 + [{"label", "score"}]
+    assert said.lines[1] == {"error": "lines.txt, line 2 is empty."}
+    assert said.lines[::2] == library.load(model).predict(["good", "bad", "fine film"])
+    assert "2 of 5 rows could not be answered; their lines say why." in said.err
+
+
+def test_blank_lines_at_the_beginning_are_no_reason_to_stop(model, tmp_path):
+    said = weft("predict", model, "--file", write_lines(tmp_path / "lines.txt", [""] * 450 + ["good"]))
+    assert len(said.lines) == 451 and ["error" in line for line in said.lines] == [True] * 450 + [False]
+
+
+def test_lines_in_another_encoding_are_said_and_the_others_answered(model, tmp_path):
+    (tmp_path / "mixed.txt").write_bytes(b"good\ncaf\xe9\nbad\n")
+    said = weft("predict", model, "--file", tmp_path / "mixed.txt")
+    assert said.lines[1] == {"error": "mixed.txt, line 2 is not UTF-8 at byte 4."}
+    assert len(weft("predict", model, "--file", tmp_path / "mixed.txt", "--encoding", "latin-1").lines) == 3
+
+
+def test_broken_rows_of_json_are_said_and_the_others_answered(model, tmp_path):
+    rows = ['{"text": "good"}', "no JSON", '{"text": 5}', '{"txt": "bad"}', "[1]", '{"text": "\\ud800"}']
+    said = weft("predict", model, "--file", write_lines(tmp_path / "rows.jsonl", rows))
+    assert "label" in said.lines[0]
+    assert [line["error"] for line in said.lines[1:]] == [
+        "rows.jsonl, line 2 is not JSON (Expecting value at character 1).",
+        "rows.jsonl, line 3 has a text of type int.",
+        "rows.jsonl, line 4 has an empty text.",
+        "rows.jsonl, line 5 is not a JSON object, but a list.",
+        "rows.jsonl, line 6 has half of a surrogate pair, which is no text.",
+    ]
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_the_gold_column_makes_no_difference(ending, model, tmp_path):
+    def written(name, rows):
+        if ending == "jsonl":
+            return write_rows(tmp_path / f"{name}.jsonl", rows)
+        between = "," if ending == "csv" else "\t"
+        cells = [list(rows[0]), *([row["text"].replace(",", ""), *list(row.values())[1:]] for row in rows)]
+        return write_lines(tmp_path / f"{name}.{ending}", [between.join(row) for row in cells])
+
+    rows = rows_of("classify", 6)
+    with_gold = weft("predict", model, "--file", written("gold", rows))
+    without = weft("predict", model, "--file", written("given", [without_gold(row) for row in rows]))
+    assert len(with_gold.lines) == 6 and with_gold.out == without.out
+
+
+def test_answers_are_json_whatever_letters_standard_output_has(tuned, tmp_path):
+    file = write_lines(tmp_path / "lines.txt", ["José lives 在 北京 😀"])
+    command = ["predict", tuned("tag") / "model", "--file", file]
+    told = [weft(*command, encoding=name) for name in ("utf-8", "ascii", "latin-1")]
+    assert told[0].lines[0]["words"] == ["José", "lives", "在", "北", "京", "😀"]
+    assert told[0].lines == told[1].lines == told[2].lines
+
+
+@pytest.mark.parametrize(("content", "reason"), [
+    ("", "holds no rows: it is empty, or has only a header"), ("text\n", "has only a header"),
+    ("foo,bar\n1,2\n", "no column that is known to be the text. It has: foo, bar. Name it"),
+    ("text,label\ngood\nbad\n", "No row of rows.csv can be used: rows.csv, line 2 has 1 field for 2 columns (2 of"),
+    ("good film.,1\nbad,0\n", "looks like data (good film., 1), not like column names. Give it a first line of names"),
+    ("text,text\na,b\n", "there is more than one column 'text'"),
+])  # fmt: skip
+def test_a_file_without_a_row_to_answer_is_refused(content, reason, model, tmp_path):
+    (tmp_path / "rows.csv").write_text(content)
+    assert reason in weft("predict", model, "--file", tmp_path / "rows.csv").sentence
+
+
+def test_what_is_asked_for_must_make_sense(model, tmp_path):
+    file, folder = write_lines(tmp_path / "lines.txt", ["good"]), tmp_path / "folder"
+    folder.mkdir()
+    for arguments, reason in [
+        ([], "Give texts, or --file, one of them"),
+        (["good", "--file", file], "Give texts, or --file, one of them"),
+        ([""], "Text 0 has an empty text"),
+        (["good", "  "], "Text 1 has an empty text"),
+        (["\udcff"], "Text 0 is not Unicode at character 1"),
+        (["good", "--resume"], "go with --file"),
+        (["good", "-o", tmp_path / "out"], "go with --file"),
+        (["good", "--column", "text=a"], "go with --file"),
+        (["good", "--task", "pair"], "pair takes 2 texts together (text, second), not 1"),
+        (["--file", file, "--resume"], "--resume goes with --output"),
+        (["--file", file, "--json"], "give the answers a file with --output"),
+        (["--file", file, "--column", "text=a"], "lines.txt has lines only"),
+        (["--file", file, "--encoding", "utf-9"], "There is no encoding 'utf-9'"),
+        (["--file", tmp_path / "line.txt"], "does not exist (did you mean lines.txt?)"),
+        (["--file", folder], "is an empty folder"),
+        (["--file", file, "-o", folder], "folder is not a file; the answers need one"),
+        (["--file", file, "-o", tmp_path / "no/where"], "no/where cannot be written: there is no folder"),
+        (["--file", file, "-o", file], "is what is to be answered"),
+    ]:
+        assert reason in weft("predict", model, *arguments).sentence
+    assert file.read_text() == "good\n"
+
+
+def test_python_gets_the_same_sentences(model):
+    loaded = library.load(model)
+    for wrong in (None, 5, b"good", [b"good"], ["good", 5], "", [[]], {"txt": "good"}, "\ud800", [["good"]]):
+        with pytest.raises(InputError):
+            loaded.predict(wrong)
+    assert loaded.predict([]) == []
+    assert [loaded.predict("good")] == loaded.predict(iter(["good"])) == loaded.predict([{"text": "good"}])
+
+
+def test_a_tuple_is_a_pair_or_a_sentence_and_else_a_list(tuned):
+    assert "label" in library.load(tuned("pair") / "model").predict(("good", "bad"))
+    assert library.load(tuned("tag") / "model").predict(("Anna", "lives"))["words"] == ["Anna", "lives"]
+    assert len(library.load(tuned("classify") / "model").predict(("good", "bad"))) == 2
+
+
+@pytest.fixture
+def numbered(tuned, tmp_path):
+    """A model whose answers repeat what they answer, and a file whose every line is another."""
+    lines = [f"Anna lives in room {number}" for number in range(40)]
+    lines[7] = lines[30] = ""
+    return tuned("tag") / "model", write_lines(tmp_path / "lines.txt", lines)
+
+
+@pytest.fixture
+def stopped(numbered, tmp_path, monkeypatch):
+    """Answers that end behind the third piece of ten rows, and the command that wrote them."""
+    model, file = numbered
+    output = tmp_path / "answers.jsonl"
+    answered, pieces = predict._answered, []
+
+    def stop(*arguments, **options):
+        pieces.append(1)
+        if len(pieces) == 4:
+            raise KeyboardInterrupt
+        return answered(*arguments, **options)
+
+    monkeypatch.setattr(predict, "PIECE", 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(predict, "_answered", stop)
+        assert weft("predict", model, "--file", file, "-o", output).code == 130
+    return output, ["predict", model, "--file", file, "-o", output]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 100, 500, 2000])
+def test_a_resumed_file_is_the_same_as_an_unbroken_one(cut, stopped):
+    """Wherever its end was lost: between lines, in one, or all of it."""
+    output, command = stopped
+    assert len(output.read_text().splitlines()) == 30
+    whole = weft(*command[:-2]).out
+    output.write_bytes(output.read_bytes()[: -cut or None])
+    before = output.read_bytes().count(b"\n")
+    said = weft(*command, "--resume", "--json")
+    assert json.loads(said.out) == {"rows": 40, "before": before, "failed": 2 - (before > 7), "output": str(output)}
+    assert output.read_text() == whole
+    assert [file.name for file in output.parent.iterdir() if file.name.startswith(".")] == []
+
+
+def test_what_was_begun_with_something_else_is_not_gone_on_with(stopped, tuned, tmp_path):
+    output, command = stopped
+    output.write_bytes(output.read_bytes()[:-3])
+    held = output.read_bytes()
+    _, model, _, file, *_ = command
+    other = write_lines(tmp_path / "other.txt", ["good"] * 40)
+    another = tmp_path / "another"
+    shutil.copytree(model, another)
+    said = json.loads((another / "weft.json").read_text())
+    said["files"]["model.safetensors"]["sha256"] = "0"
+    (another / "weft.json").write_text(json.dumps(said))
+    for arguments, what in [
+        ([model, "--file", other], "input"),
+        ([another, "--file", file], "model"),
+        ([tuned("intent") / "model", "--file", file], "model"),
+        ([model, "--file", file, "--details"], "details"),
+        ([model, "--file", file, "--encoding", "latin-1"], "encoding"),
+    ]:
+        said = weft("predict", *arguments, "-o", output, "--resume")
+        assert f"answers.jsonl was not begun with the same {what}: choose another file." in said.sentence
+    assert "is there already: --resume goes on with it" in weft(*command).sentence
+    assert output.read_bytes() == held
+
+
+def test_a_file_that_is_not_ours_is_not_touched(numbered, tmp_path):
+    model, file = numbered
+    notes = tmp_path / "notes.txt"
+    notes.write_text("my notes\nwithout an end")
+    said = weft("predict", model, "--file", file, "-o", notes, "--resume")
+    assert "notes.txt has 1 lines, which are not the answers to" in said.sentence
+    held = file.read_bytes()
+    assert "is what is to be answered" in weft("predict", model, "--file", file, "-o", file, "--resume").sentence
+    assert notes.read_text() == "my notes\nwithout an end" and file.read_bytes() == held
+
+
+def test_with_all_answered_there_is_nothing_left_to_do(numbered, tmp_path):
+    model, file = numbered
+    output = tmp_path / "answers.jsonl"
+    command = ["predict", model, "--file", file, "-o", output, "--resume", "--json"]
+    assert json.loads(weft(*command).out)["before"] == 0
+    held = output.read_bytes()
+    assert json.loads(weft(*command).out) == {"rows": 40, "before": 40, "failed": 0, "output": str(output)}
+    assert output.read_bytes() == held
+    write_lines(file, [*file.read_text().splitlines(), "one more"])
+    assert "40 lines, which are not the answers to" in weft(*command).sentence
+
+
+def test_a_killed_process_loses_none_and_repeats_none(tuned, tmp_path):
+    lines = [f"Anna lives in room {number}" for number in range(20_000)]
+    file, output = write_lines(tmp_path / "lines.txt", lines), tmp_path / "answers.jsonl"
+    command = ["predict", tuned("tag") / "model", "--file", file, "-o", output, "--resume"]
+    process = subprocess.Popen([sys.executable, "-m", "weft", *command], stderr=subprocess.DEVNULL)
+    least = random.Random(0).randrange(1_000_000)  # bytes, of about 2,000,000
+    while process.poll() is None and (not output.exists() or output.stat().st_size < least):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    before = output.read_bytes().count(b"\n")
+    assert 0 < before < len(lines)
+    said = weft(*command, "--json")
+    assert json.loads(said.out)["before"] == before
+    answered = [" ".join(json.loads(line)["words"]) for line in output.read_text().splitlines()]
+    assert answered == lines
+
+
+def test_who_reads_one_line_only_ends_it_without_a_complaint(model, tmp_path):
+    file = write_lines(tmp_path / "lines.txt", texts_of(6000))
+    command = [sys.executable, "-m", "weft", "predict", model, "--file", file]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "label" in json.loads(process.stdout.readline())
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    assert process.wait() == 1
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+import weft
+from weft.recipe import DataSection
+from weft.tasks.evaluation import Subject
+from weft.tasks.predict import predict_file
+
+peaks = []
+def write(lines):
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+subject = Subject.load(Path(sys.argv[1]))
+predict_file(subject, Path(sys.argv[2]), None, DataSection(), write)
+print(*peaks)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss is the system's")
+def test_memory_does_not_grow_with_the_file(model, tmp_path):
+    file = write_lines(tmp_path / "lines.txt", texts_of(20_000))
+    done = subprocess.run([sys.executable, "-c", MEASURE, model, file], capture_output=True, text=True)
+    peaks = [int(peak) for peak in done.stdout.split()]  # KB, behind each piece of 2,048
+    assert len(peaks) == 10, done.stderr
+    assert peaks[-1] - peaks[2] < 8_000
