@@ -51,9 +51,8 @@ class Classes(_Movable):
 
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
         logits = self.logits(network, hidden, reader)
-        # Weighted by hand: torch divides by the weights of this batch, and a step cut in two would not be the same.
-        losses = F.cross_entropy(logits, self.values, reduction="none", label_smoothing=smoothing)
-        return losses.sum() if self.weights is None else (losses * self.weights[self.values]).sum()
+        # The sum: torch's mean divides by the weights of this batch, and a step cut in two would not be the same.
+        return F.cross_entropy(logits, self.values, self.weights, reduction="sum", label_smoothing=smoothing)
 
     def right(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         return (self.logits(network, hidden, reader).argmax(-1) == self.values).sum()

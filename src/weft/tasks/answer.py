@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from weft.evaluate.answers import answer_figures, exact, overlap
@@ -25,7 +26,7 @@ from weft.objectives.objective import Batch
 from weft.tasks.labels import read_text
 from weft.tasks.task import Example, Input, Reader, Task, Unusable
 
-LONGEST_ANSWER, CANDIDATES = 30, 20  # tokens; begins and ends that are tried
+LONGEST_ANSWER, CANDIDATES = 30, 20  # tokens; of each window that are looked at
 QUESTION_SHARE, OVERLAP_SHARE = 0.25, 0.35  # of an input: at most for the question; that two windows share
 
 
@@ -156,10 +157,12 @@ def _golds(value: Any, context: str) -> tuple[Gold, ...]:
     if isinstance(value, str):
         value = [{"text": value, "answer_start": context.find(value)}]
     if isinstance(value, Mapping):
-        value = [
-            {"text": text, "answer_start": start}
-            for text, start in zip(value.get("text", ()), value.get("answer_start", ()), strict=False)
-        ]
+        texts, starts = value.get("text"), value.get("answer_start")
+        if isinstance(texts, str):
+            texts, starts = [texts], [-1 if starts is None else starts]
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise Unusable("has answers whose texts and places do not belong together")
+        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(value, list | tuple):
         raise Unusable("has no answers")
     found = []
@@ -173,7 +176,7 @@ def _golds(value: Any, context: str) -> tuple[Gold, ...]:
             start = context.find(text)  # a place that is a little off is common, and the text says what was meant
         if start < 0:
             raise Unusable(f"has the answer {text[:40]!r}, which does not stand in its context")
-        found.append(Gold(text, start))
+        found.append(Gold(text.strip(), start + len(text) - len(text.lstrip())))
     return tuple(found)
 
 
@@ -189,19 +192,22 @@ def _span(offsets: np.ndarray, golds: Sequence[Gold] | None) -> tuple[int, int]:
 
 
 def _candidates(offsets: np.ndarray, logits: np.ndarray, context: str) -> list[Candidate]:
+    """The best spans of a window, none of blanks alone."""
     inside = np.flatnonzero(offsets[:, 1] > offsets[:, 0])
-    begins = inside[np.argsort(-logits[inside, 0], kind="stable")[:CANDIDATES]]
-    ends = inside[np.argsort(-logits[inside, 1], kind="stable")[:CANDIDATES]]
+    if len(inside) == 0:
+        return []
+    begins, ends = logits[inside].T
+    ends = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
+    scores = (begins[:, None] + sliding_window_view(ends, LONGEST_ANSWER)).ravel()  # of each begin and each length
     found = []
-    for begin in begins.tolist():
-        for end in ends.tolist():
-            if begin <= end < begin + LONGEST_ANSWER:
-                start, stop = int(offsets[begin, 0]), int(offsets[end, 1])
-                text = context[start:stop]
-                start += len(text) - len(text.lstrip())
-                text = text.strip()
-                score = float(logits[begin, 0] + logits[end, 1])
-                found.append(Candidate(text, start, start + len(text), score))
+    for place in np.argpartition(-scores, CANDIDATES)[:CANDIDATES].tolist():
+        begin, further = divmod(place, LONGEST_ANSWER)
+        if begin + further < len(inside):
+            start, stop = int(offsets[inside[begin], 0]), int(offsets[inside[begin + further], 1])
+            text = context[start:stop]
+            start += len(text) - len(text.lstrip())
+            if text := text.strip():
+                found.append(Candidate(text, start, start + len(text), float(scores[place])))
     return found
 
 

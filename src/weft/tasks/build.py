@@ -1,7 +1,8 @@
 """The network that learns a task: a pre-trained backbone with a head for it, or fresh weights.
 
-The parts of a head that come before its output layer are taken over from another head of the model where they have the
-same shape, as `transformers` does by giving them one name: BERT's pooler, ModernBERT's dense layer.
+The parts of a head that come before its output layer are taken over from another head of the model where
+`transformers` has one name for both: BERT's pooler, ModernBERT's dense layer. BERT's guess at masked words has such a
+layer, too, but it is another.
 """
 
 from dataclasses import replace
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from weft.errors import FolderError, InputError, RecipeError
 from weft.generate.ends import read_ends
-from weft.interchange.folder import Description, read_model
+from weft.interchange.folder import DIALECTS, Description, read_model
+from weft.interchange.weight_map import plan
 from weft.model.families import Family, design, find_family
 from weft.model.network import Architecture, Network, create
 from weft.model.positions import longest
@@ -24,6 +26,7 @@ from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.build import Built, dropout_rates, family_settings, fresh_network, token_ids
 
 USUAL_LENGTH = 512
+OF_TASK = ("id2label", "label2id", "num_labels", "problem_type")  # keys of a config that another task has left
 
 
 def head_for(task: Task, family: type[Family] | Family) -> str:
@@ -52,22 +55,25 @@ def from_folder(folder: Path, task: Task, dropout: float | None, seed: int) -> B
     _check_reads(saved, task)
     rates = {} if dropout is None else dropout_rates(family, set(), dropout)
     fresh = create(replace(family, **rates).architecture(head, max(task.outputs, 1)), seed)
-    fresh.load_state_dict(_taken_over(network.state_dict(), fresh.state_dict()))
-    return Built(fresh, saved, replace(description, head=head, labels=task.labels))
+    fresh.load_state_dict(_taken_over(network, fresh, family))
+    config = {key: value for key, value in description.config.items() if key not in OF_TASK}
+    return Built(fresh, saved, replace(description, head=head, labels=task.labels, config=config))
 
 
-def _taken_over(loaded: dict[str, Tensor], fresh: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights by name; an inner part of a head may come from a head of another name; an output layer must be the
-    same one, in name and size.
+def _taken_over(loaded: Network, fresh: Network, family: Family) -> dict[str, Tensor]:
+    """Weights by name; an inner part of a head may come from another head; an output layer must be the same one, in
+    name and size.
     """
+    dialect = next(one for one in DIALECTS.values() if type(family) is one.family)
+    ours, theirs = (
+        {entry.ours: entry.theirs for entry in plan(network, dialect.links(network.architecture, "")).entries}
+        for network in (fresh, loaded)
+    )
+    known, twins = loaded.state_dict(), {names: name for name, names in theirs.items() if ".out." not in name}
     found: dict[str, Tensor] = {}
-    for name, tensor in fresh.items():
-        twins = [name]
-        if name.startswith("heads.") and ".out." not in name:
-            inner = name.split(".", 2)[2]
-            twins += [other for other in loaded if other.startswith("heads.") and other.split(".", 2)[2] == inner]
-        usable = (loaded[twin] for twin in twins if twin in loaded and loaded[twin].shape == tensor.shape)
-        found[name] = next(usable, tensor)
+    for name, tensor in fresh.state_dict().items():
+        twin = twins.get(ours.get(name, ()), name)
+        found[name] = known[twin] if twin in known and known[twin].shape == tensor.shape else tensor
     return found
 
 

@@ -86,10 +86,9 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Which tag may follow which (L, L), and which may come first: an I- only behind its own kind. Tags that are no
     parts of entities may do as they like.
     """
-    parts = [label.partition("-") for label in labels]
-    is_entities = all(prefix in ("B", "I", "O") for prefix, _, _ in parts)
-    if not is_entities:
+    if not all(label == "O" or label.startswith(("B-", "I-")) for label in labels):
         return np.ones((len(labels),) * 2, bool), np.ones(len(labels), bool)
+    parts = [label.partition("-") for label in labels]
     inside = [prefix == "I" for prefix, _, _ in parts]
     kinds = [kind for _, _, kind in parts]
     opens = [prefix in ("B", "I") for prefix, _, _ in parts]
@@ -119,6 +118,8 @@ class Tagging:
 
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
         rows = self.logits(network, hidden, reader).split(self.lengths)
+        if not rows:  # no word of this batch has a piece
+            return hidden.new_zeros(())
         tags = pad_sequence(list(self.values.split(self.lengths)), batch_first=True)
         lengths = torch.tensor(self.lengths, device=hidden.device)
         return crf_of(network).loss(pad_sequence(list(rows), batch_first=True), tags, lengths)

@@ -43,12 +43,13 @@ def encode_pairs(pairs: Sequence[tuple[str, str]], reader: Reader) -> list[Input
 
 
 def shortened(first: int, second: int, room: int) -> tuple[int, int]:
-    """How much of each fits: the longer gives way until both are equal, then both do, the second first."""
-    over = max(0, first + second - room)
-    gap = min(over, abs(first - second))
-    first, second = (first - gap, second) if first > second else (first, second - gap)
-    over -= gap
-    return first - over // 2, second - (over - over // 2)
+    """How much of each fits: the longer gives way until both are equal, then both do. One that is left over goes to the
+    longer; of equals, to the second.
+    """
+    if first + second <= room:
+        return first, second
+    short = min(first, second, room // 2)
+    return (room - short, short) if first > second else (short, room - short)
 
 
 def _input(number: int, encoding: Encoding, reader: Reader, *, was_cut: bool) -> Input:

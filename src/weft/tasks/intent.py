@@ -66,6 +66,8 @@ class Intent(Task):
         words = Tag().example(values, with_gold=with_gold)
         if not with_gold:
             return words
+        if values.get("intent") in (None, ""):
+            raise Unusable("has no intent")
         return replace(words, gold=Understood(read_label(values.get("intent")), words.gold))
 
     def settle(self, train: Sequence[Example]) -> Self:
@@ -95,7 +97,7 @@ class Intent(Task):
         found = []
         for one in self.slots.inputs(words, reader):
             gold = examples[one.example].gold
-            row = 0 if reader.looks_ahead else len(one.ids) - 1
+            row = 0 if reader.looks_ahead else max(0, len(one.ids) - 1)
             intent = None if gold is None else self.intents.index(gold.intent)
             found.append(replace(one, asked=Asked(one.asked, row, intent)))
         return found

@@ -51,10 +51,12 @@ def adapt(network: Network, rank: int, seed: int) -> None:
 
 def freeze_backbone(network: Network) -> None:
     heads = {id(parameter) for parameter in network.heads.parameters()}
+    tables = [part for part in (network.embed, network.decoder_embed) if part is not None]
+    # A vocabulary layer that is tied to the embeddings belongs to both, and stands still.
+    heads -= {id(parameter) for table in tables for parameter in table.parameters()}
     for name, parameter in network.named_parameters():
-        # A vocabulary layer that is tied to the embeddings belongs to both, and stands still.
-        is_free = id(parameter) in heads and not any(parameter is table for table in network.embed.parameters())
-        parameter.requires_grad_(parameter.requires_grad and (is_free or name.startswith("crf.")))
+        is_free = id(parameter) in heads or name.startswith("crf.")
+        parameter.requires_grad_(parameter.requires_grad and is_free)
 
 
 @torch.no_grad()

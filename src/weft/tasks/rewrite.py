@@ -1,16 +1,18 @@
 """A text in, another out: translation, summaries, replies.
 
 An encoder–decoder reads the source and writes the target, −Σ log p(y_t | y_<t, source). A decoder alone reads the
-source and the mark of its end, and goes on with the target (as DialoGPT does; Zhang et al. 2020); only the target is
-scored. Answers are written by beam search, or sampled.
+source as its tokenizer begins a text (Llama's with <s>) and the mark of its end, and goes on with the target (as
+DialoGPT does; Zhang et al. 2020); only the target is scored. Answers are written by beam search, or sampled.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import tokenizers
 import torch
 from torch import Tensor
 
@@ -31,6 +33,7 @@ from weft.tasks.task import Example, Input, Reader, Task
 
 TARGET_SHARE = 0.5  # of what a decoder can read that a target may take, at most
 USUAL_TOKENS = 64  # that an answer may have, if nothing is known
+TOP_P = 0.9  # of what is drawn
 ROOM_TO_SPARE = 1.3  # times the length that nearly no target of the training data is beyond
 
 
@@ -62,12 +65,18 @@ class Rewrite(Task):
         target = read_text(values.get("target"), "target") if with_gold else None
         return Example(read_text(values.get("source"), "source"), target)
 
+    def way_of_writing(self) -> dict[str, Any]:
+        """As `transformers` says it."""
+        drawn = {"do_sample": True, "num_beams": 1, "top_p": TOP_P, "top_k": 0}
+        searched = {"do_sample": False, "num_beams": self.beams}
+        return {**(drawn if self.sample else searched), "max_new_tokens": self.most_new}
+
     def measured(self, train: Sequence[Example], reader: Reader) -> Self:
         """With the length that answers may have, by the targets that were seen."""
         encodings = reader.tokenizer.engine.encode_batch_fast([one.gold for one in train], add_special_tokens=False)
         usual = float(np.quantile([len(one) for one in encodings], 0.99))
         most = int(reader.most_tokens * (1.0 if reader.has_source else TARGET_SHARE))
-        return replace(self, most_new=max(8, min(int(usual * ROOM_TO_SPARE) + 2, most)))
+        return replace(self, most_new=min(max(8, int(usual * ROOM_TO_SPARE) + 2), most))
 
     def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
         engine, most, ends = reader.tokenizer.engine, reader.most_tokens, reader.ends.ends
@@ -77,6 +86,7 @@ class Rewrite(Task):
         golds = [one.gold or "" for one in examples]
         targets = engine.encode_batch_fast(golds, add_special_tokens=False)
         between = [ends[0]] if self.separator is None else engine.encode(self.separator, add_special_tokens=False).ids
+        before = _opening(engine)
         found = []
         for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
             asks = examples[number].gold is not None
@@ -88,11 +98,12 @@ class Rewrite(Task):
                 asked = Asked(np.asarray(right, np.int32), np.asarray([reader.ends.start, *right[:-1]], np.int32))
             else:
                 room = int(most * TARGET_SHARE)
-                right = [*target.ids[: max(room, most - len(source) - len(between)) - 1], ends[0]] if asks else []
-                left = most - len(between) - (len(right) or self.most_new)
+                framing = len(before) + len(between)
+                right = [*target.ids[: max(room, most - len(source) - framing) - 1], ends[0]] if asks else []
+                left = most - framing - (len(right) or self.most_new)
                 was_cut = len(source) > left or len(right) < len(target) + asks
                 # Of a conversation that is too long the beginning goes: what was said last is answered.
-                prompt = [*source.ids[-max(left, 1) :], *between]
+                prompt = [*before, *source.ids[-max(left, 1) :], *between]
                 ids, asked = [*prompt, *right[:-1]], Asked(np.asarray(right, np.int32), None, len(prompt))
             found.append(Input(number, np.asarray(ids, np.int32), None, asked, was_cut))
         return found
@@ -120,7 +131,7 @@ class Rewrite(Task):
         writer = Writer(ready, prompts.Reader(network.architecture, reader.tokenizer, reader.ends), {})
         settings: dict[str, Any] = {"beams": self.beams} if self.beams > 1 else {"strategy": "greedy"}
         if self.sample:
-            settings = {"strategy": "sample", "top_p": 0.9, "seed": 0}
+            settings = {"strategy": "sample", "top_p": TOP_P, "seed": 0}
         written = writer.generate([one.ids.tolist() for one in inputs], max_new_tokens=self.most_new, **settings)
         ends = set(reader.ends.ends)
         return [reader.tokenizer.decode([token for token in ids if token not in ends]).strip() for ids in written]
@@ -147,6 +158,13 @@ class Rewrite(Task):
     def settings(self) -> dict[str, Any]:
         names = ("head", "prefix", "separator", "beams", "sample", "most_new")
         return {name: getattr(self, name) for name in names}
+
+
+def _opening(engine: tokenizers.Tokenizer) -> list[int]:
+    """The special tokens that come before a text."""
+    framed = engine.encode("a")
+    marks = takewhile(lambda pair: pair[1], zip(framed.ids, framed.special_tokens_mask, strict=True))
+    return [token for token, _ in marks]
 
 
 @dataclass(frozen=True)

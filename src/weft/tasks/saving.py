@@ -1,5 +1,6 @@
 """A fine-tuned model as a folder: a plain one of its family, and beside it what only weft knows (the task, a CRF)."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from safetensors.torch import save
 
-from weft.folders import replace_folder
+from weft.folders import replace_folder, to_json
 from weft.interchange.folder import OURS, write_model
 from weft.recipe import Recipe
 from weft.tasks.build import plain_network, task_config
@@ -19,18 +20,24 @@ from weft.tasks.tag import Tag
 from weft.tasks.task import Reader, Task
 from weft.train.build import Built
 
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
 
 def write_task_model(
     task: Task, built: Built, reader: Reader, folder: Path, recipe: Recipe, results: dict[str, Any]
 ) -> None:
-    files = reader.tokenizer.saved_files()
+    files = {**reader.tokenizer.saved_files()}
+    if TOKENIZER_CONFIG in files:  # so that transformers cuts texts (truncation=True) where they were cut in training
+        settings = json.loads(files[TOKENIZER_CONFIG])
+        files[TOKENIZER_CONFIG] = to_json({**settings, "model_max_length": reader.most_tokens})
     if isinstance(task, Tag) and task.crf:
         weights = crf_of(built.network).named_parameters()
-        files = {**files, CRF_FILE: save({name: weight.detach().cpu() for name, weight in weights})}
+        files[CRF_FILE] = save({name: weight.detach().cpu() for name, weight in weights})
     description = built.description
     generation = dict(description.generation)
-    if isinstance(task, Rewrite):  # so that `weft generate` and transformers write as it was measured
-        generation |= {"num_beams": task.beams, "max_new_tokens": task.most_new}
+    if isinstance(task, Rewrite):  # so that transformers writes as it was measured: with these tokens, in our way
+        generation = {key: value for key, value in generation.items() if key.endswith(("token_id", "_ids"))}
+        generation |= task.way_of_writing()
     config = {**description.config, **task_config(task)}
     facts = {
         "recipe": recipe.asked(),

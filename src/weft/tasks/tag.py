@@ -128,9 +128,9 @@ class Tag(Task):
                 )
                 whole.truncate(room)
                 framed = engine.post_process(whole)
-                found.append(
-                    Input(number, np.asarray(framed.ids, np.int32), None, self._asked(example, window, framed.word_ids))
-                )
+                asked = self._asked(example, window, framed.word_ids)
+                ids = np.asarray(framed.ids, np.int32)
+                found.append(Input(number, ids, None, asked, was_cut=len(windows) > 1))
         return found
 
     def _asked(self, example: Example, window: range, word_ids: Sequence[int | None]) -> Asked:
@@ -141,7 +141,10 @@ class Tag(Task):
         known = np.asarray(sorted(first), np.int64)
         tags = None
         if example.gold is not None:
-            tags = np.asarray([self.labels.index(example.gold[window.start + word]) for word in known], np.int64)
+            right = [example.gold[window.start + word] for word in known]
+            if self.crf and self.entities:  # which forbids what a window that begins inside of an entity would have
+                right, _ = repaired(right, "iob2")
+            tags = np.asarray([self.labels.index(tag) for tag in right], np.int64)
         return Asked(window, np.asarray([first[word] for word in known], np.int64), known, tags)
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
@@ -159,16 +162,21 @@ class Tag(Task):
         return Batch(packed, answers={self.name: question}, counts={self.name: len(values)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
-        """The number of each word's tag; of a word that has no piece (a control character), that of "nothing"."""
+        """The number of each word's tag."""
         logits = packed.split(network.head(self.head)(hidden, packed).float())
         crf = crf_of(network) if self.crf else None
         return [self.read(rows, one.asked, crf) for one, rows in zip(inputs, logits, strict=True)]
 
     def read(self, logits: Tensor, asked: Asked, crf: Crf | None = None) -> np.ndarray:
+        """A word that has no piece (a control character) is nothing, or part of the entity that it stands in."""
         tags = np.full(len(asked.words), self._nothing)
         if len(asked.rows):
             picked = logits[torch.from_numpy(asked.rows)]
             tags[asked.known] = crf.best(picked) if crf is not None else picked.argmax(-1).cpu().numpy()
+        if self.entities:
+            for word in sorted(set(range(len(tags) - 1)) - set(asked.known.tolist()), reverse=True):
+                if self.labels[tags[word + 1]].startswith("I-"):
+                    tags[word] = tags[word + 1]
         return tags
 
     @property

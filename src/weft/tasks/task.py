@@ -165,7 +165,8 @@ def ask(task: Task, inputs: Sequence[Input]) -> Batch:
 def pack_inputs(inputs: Sequence[Input]) -> Packed:
     segments = [one.segments for one in inputs]
     known = [row for row in segments if row is not None]
-    return pack([one.ids for one in inputs], known if known else None)
+    # Where no special token stands around it, a text of control characters may leave nothing to read.
+    return pack([one.ids if len(one.ids) else [0] for one in inputs], known if known else None)
 
 
 def groups(inputs: Sequence[Input], most_tokens: int = BATCH_TOKENS) -> Iterator[list[int]]:
