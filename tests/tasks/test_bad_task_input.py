@@ -74,6 +74,14 @@ BROKEN = {  # rows that cannot be used, and why
             "has the answer 'Bob', which does not stand in its context",
         ),
         ({**ANNA, "answers": None}, "has no answers"),
+        (
+            {**ANNA, "answers": {"text": None, "answer_start": 4}},
+            "has answers whose texts and places do not belong together",
+        ),
+        (
+            {**ANNA, "answers": {"text": ["Anna"], "answer_start": []}},
+            "has answers whose texts and places do not belong together",
+        ),
         ({**ANNA, "answers": [{"text": "Anna", "answer_start": "0"}]}, "has an answer without text and answer_start"),
         ({"question": "", "context": "Anna", "answers": []}, "has an empty question"),
         ({"question": "Who?", "context": " ", "answers": []}, "has an empty context"),
@@ -83,7 +91,7 @@ BROKEN = {  # rows that cannot be used, and why
         ({"source": "cat"}, "has an empty target"),
     ],
     "intent": [
-        ({"words": ["play"], "tags": ["O"], "intent": None}, "has no label"),
+        ({"words": ["play"], "tags": ["O"], "intent": None}, "has no intent"),
         ({"words": ["play", "jazz"], "tags": ["O"], "intent": "music"}, "has 2 words but 1 tags"),
     ],
 }

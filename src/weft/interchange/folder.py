@@ -45,7 +45,7 @@ GENERATION, MOST_LABELS = "generation_config.json", 1_000_000
 OURS = (
     *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json"),
     *("pytorch_model.bin", "pytorch_model-*.bin", "pytorch_model.bin.index.json"),
-    *("config.json", GENERATION, MANIFEST),
+    *("config.json", GENERATION, MANIFEST, "crf.safetensors"),
     *TOKENIZER_FILES,
     *(name.partition("/")[0] for name in POOLING_FILES),
 )

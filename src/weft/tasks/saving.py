@@ -50,7 +50,7 @@ def write_task_model(
 
 
 def copy_model(source: Path, folder: Path) -> None:
-    with replace_folder(folder, mark="config.json", ours=(*OURS, CRF_FILE)) as new:
+    with replace_folder(folder, mark="config.json", ours=OURS) as new:
         for file in source.iterdir():
             if file.is_file():
                 shutil.copyfile(file, new / file.name)
