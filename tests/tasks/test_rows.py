@@ -415,7 +415,7 @@ def test_no_bytes_whatever_are_a_crash(place, data, ending, encoding):
     assert rows and all(row.place.startswith(f"any{ending}") for row in rows)
 
 
-COUNTS = {  # those of /work/shared/data/README.md, where it says one
+COUNTS = {  # those of the README beside the data, where it says one
     "classify/20news-bydate.tar.gz::20news-bydate-train": 11314,
     "classify/20news-bydate.tar.gz::20news-bydate-test": 7532,
     "classify/sst2/train.tsv": 67349, "classify/sst2/dev.tsv": 872,

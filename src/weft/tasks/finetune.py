@@ -16,15 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from weft.errors import RecipeError
 from weft.interchange.folder import read_model_config
 from weft.model.families import find_family
-from weft.model.network import Architecture, Network, count_parameters
+from weft.model.network import Architecture, count_parameters
 from weft.model.positions import longest
-from weft.objectives.objective import Batch, scores
+from weft.objectives.objective import Batch
 from weft.progress import say
 from weft.recipe import DataSection, FinetunePlan, FinetuneSection, ModelSection, Recipe, check_section, read_recipe
 from weft.tasks.build import from_family, from_folder, reader_for
@@ -43,7 +42,7 @@ from weft.tokens.order import Order
 from weft.train.budget import read_budget
 from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
-from weft.train.loop import Hooks, train
+from weft.train.loop import Hooks, train, validate
 from weft.train.machine import matmul_peak
 from weft.train.materials import device
 from weft.train.memory import keep_freed_memory
@@ -252,25 +251,21 @@ def _learn(
     questions = task.inputs(held_out, reader)
 
     def measure() -> dict[str, float]:
+        if task.score is None:
+            return {"validation_loss": validate(network, losses_of(task, questions))["validation_loss"]}
         network.eval()
         sums, counts = Counter[str](), Counter[str]()
-        if task.score is None:
-            for batch in losses_of(task, questions):
-                with torch.no_grad():
-                    _count(sums, counts, scores(network, batch.to(torch.device(device()))), batch.counts)
-            facts = {"validation_loss": sum(sums[f"loss/{kind}"] / max(counts[kind], 1) for kind in counts)}
-        else:
-            answers = read_off(
-                task,
-                network,
-                held_out,
-                questions,
-                on_batch=lambda batch, hidden: _count(sums, counts, _losses(network, batch, hidden), batch.counts),
-            )
-            facts = {"validation_loss": sum(sums[f"loss/{kind}"] / max(counts[kind], 1) for kind in counts)}
-            facts |= {f"validation_{name}": value for name, value in task.figures(held_out, answers).items()}
+
+        def add_losses(batch: Batch, hidden: Tensor) -> None:
+            counts.update(batch.counts)
+            for kind, answers in batch.answers.items():
+                sums[kind] += float(answers.loss(network, hidden, batch.packed, 0.0))  # type: ignore[assignment]
+
+        found = read_off(task, network, held_out, questions, on_batch=add_losses)
         network.train()
-        return facts
+        loss = sum(sums[kind] / max(counts[kind], 1) for kind in counts)
+        figures = {f"validation_{name}": value for name, value in task.figures(held_out, found).items()}
+        return {"validation_loss": loss, **figures}
 
     spec = spec_of(plan, seed)
     best_by = None if task.score is None else f"validation_{task.score}"
@@ -279,7 +274,6 @@ def _learn(
     state = train(network, [Learnt(task, inputs)], order, spec, folder, resume=resume, hooks=hooks)
     if state["best"] is not None and state["best"] != state["step"]:
         restore_weights(folder / CHECKPOINTS / f"step-{state['best']:06}", network)
-    network.eval()
     validation = measure()
     network.eval()
     learning = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
@@ -294,19 +288,6 @@ def _learn(
         "training_seconds": round(read_metrics(folder)[-1]["seconds"], 1),  # of all that went into it, with breaks
         "score": validation[best_by] if best_by else -validation["validation_loss"],
         "validation": validation,
-    }
-
-
-def _count(sums: Counter[str], counts: Counter[str], found: dict[str, float], scored: dict[str, int]) -> None:
-    for key, value in found.items():
-        sums[key] += value  # type: ignore[assignment]
-    counts.update(scored)
-
-
-def _losses(network: Network, batch: Batch, hidden: Tensor) -> dict[str, float]:
-    return {
-        f"loss/{kind}": float(answers.loss(network, hidden, batch.packed, 0.0))
-        for kind, answers in batch.answers.items()
     }
 
 
