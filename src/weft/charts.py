@@ -10,6 +10,7 @@ WIDTH, HEIGHT = 860, 320
 LEFT, RIGHT, TOP, BOTTOM = 52, 96, 12, 34
 MOST_POINTS = 600
 _numbers = count()
+STYLE = "<style>text{font:12px sans-serif;fill:#667085}.grid{stroke:#e4e7ec}.cursor{visibility:hidden}</style>"
 
 SCRIPT = """
 {const svg=document.getElementById("ID"),lines=DATA,cursor=svg.querySelector(".cursor"),
@@ -84,6 +85,12 @@ def chart(lines: list[Line], axis: str) -> str:
         script = script.replace(name, str(value))
     svg = f'<svg id="{identity}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
     return f"{svg}<script>{script}</script>"
+
+
+def standalone(lines: list[Line], axis: str) -> str:
+    """As a file of its own."""
+    drawing = chart(lines, axis).partition("<script>")[0]
+    return drawing.replace('role="img">', f'role="img" xmlns="http://www.w3.org/2000/svg">{STYLE}', 1) + "\n"
 
 
 def _range(values: list[float]) -> tuple[float, float]:

@@ -256,6 +256,9 @@ def test_rare_classes_are_shown_and_count_more_if_asked_for(tmp_path):
     data = {"train": str(write_rows(tmp_path / "train.jsonl", rows))}
     said = finetune(tmp_path / "plain", "classify", data=data)
     assert "  pos 89%, neg 11%" in said.err
+    counts = report_of(tmp_path / "plain/run")["training"]["classes"]
+    assert counts == {"pos": 32, "neg": 4}
+    assert "32, 88.9%" in (tmp_path / "plain/run/report.html").read_text()
     learnt(tmp_path / "balanced", "classify", data=data, balanced=True)
     losses = [
         json.loads((tmp_path / name / "run/metrics.jsonl").read_text().splitlines()[0])["loss"]

@@ -281,11 +281,19 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     assert "finetune.seed was 0 and is 7" in finetune(tmp_path, "classify", "--resume", seed=7).sentence
 
 
+def test_a_run_does_not_go_on_with_other_data(tmp_path):
+    assert finetune(tmp_path, "classify").code == 0
+    write_rows(tmp_path / "train.jsonl", rows_of("classify", 41))
+    again = weft("finetune", tmp_path / "recipe.yml", "-o", tmp_path / "run", "--resume")
+    assert "was begun with other files: what finetune.data or finetune.model names has changed" in again.sentence
+
+
 def test_several_seeds_are_run_and_the_best_is_kept(tmp_path):
     said = finetune(tmp_path, "classify", "--json", seeds=2, budget="20 steps")
     spread = json.loads(said.out)["seeds"]
     assert len(spread["scores"]) == 2 and spread["mean"] == np.mean(spread["scores"])
     best = int(np.argmax(spread["scores"]))
+    assert f"On validation {spread['mean']:.3f} ±" in (tmp_path / "run/report.html").read_text()
     kept, models = tmp_path / "run/model", [tmp_path / f"run/seed-{seed}/model" for seed in range(2)]
     name = "model.safetensors"
     assert [(model / name).read_bytes() == (kept / name).read_bytes() for model in models] == [best == 0, best == 1]

@@ -179,7 +179,7 @@ def test_what_is_saved_of_adapters_is_a_plain_model_that_transformers_opens(fami
     built, reader = make(CLASSIFY, family, length=64)
     adapt(built.network, 4, seed=0)
     steps(built.network, CLASSIFY, LABELLED, reader)
-    expected = np.asarray(CLASSIFY.answers(built.network, LABELLED, CLASSIFY.inputs(LABELLED, reader), reader))
+    expected = np.asarray(CLASSIFY.answers(built.network, LABELLED, reader)[0])
     folder = save(CLASSIFY, built, reader, tmp_path / "model")
     model, report = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
     assert not any(report.values()), report

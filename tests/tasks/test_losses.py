@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from task_models import PAIRS, TEXTS, WORDS, make, save
+from task_models import PAIRS, TEXTS, WORDS, in_text, make, save
 from weft.interchange.folder import DIALECTS
 from weft.interchange.weight_map import plan
 from weft.objectives.objective import scaled_loss, scores
@@ -105,13 +105,13 @@ def weighed_flags(logits, example):
 
 def token_rows(model, tokenizer, words) -> tuple[torch.Tensor, list[int]]:
     """Of all tokens; and where the first piece of each word is."""
-    encoded = tokenizer(list(words), is_split_into_words=True, return_tensors="pt")
+    encoded = tokenizer(in_text(tokenizer, words), is_split_into_words=True, return_tensors="pt")
     numbers = encoded.word_ids(0)
     return model(**encoded).logits[0], [numbers.index(word) for word in range(len(words))]
 
 
 def tags_of_transformers(model, tokenizer, example):
-    encoded = tokenizer(list(example.given), is_split_into_words=True, return_tensors="pt")
+    encoded = tokenizer(in_text(tokenizer, example.given), is_split_into_words=True, return_tensors="pt")
     numbers = encoded.word_ids(0)
     first = [number is not None and number not in numbers[:place] for place, number in enumerate(numbers)]
     labels = [

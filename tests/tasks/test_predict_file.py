@@ -14,6 +14,7 @@ import pytest
 import weft as library
 from small_tasks import rows_of, weft, without_gold, write_rows
 from weft.errors import InputError
+from weft.folders import locked
 from weft.tasks import predict
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -251,6 +252,17 @@ def test_a_killed_process_loses_none_and_repeats_none(tuned, tmp_path):
     assert json.loads(said.out)["before"] == before
     answered = [" ".join(json.loads(line)["words"]) for line in output.read_text().splitlines()]
     assert answered == lines
+
+
+def test_two_processes_do_not_write_one_file(numbered, tmp_path):
+    model, file = numbered
+    output = tmp_path / "answers.jsonl"
+    command = ["predict", model, "--file", file, "-o", output]
+    with locked(output.with_name(f".{output.name}.lock"), "unused"):
+        assert "is being written by another process" in weft(*command).sentence
+        assert not output.exists()
+    assert weft(*command).code == 0
+    assert not list(tmp_path.glob(".answers*"))
 
 
 def test_who_reads_one_line_only_ends_it_without_a_complaint(model, tmp_path):

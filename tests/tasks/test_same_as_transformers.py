@@ -12,7 +12,20 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from task_models import DECODERS, ENCODERS, PAIRS, TEXTS, WITH_SOURCE, WORDS, asked, make, save, tokenizer_of
+from task_models import (
+    DECODERS,
+    ENCODERS,
+    PAIRS,
+    TEXTS,
+    WITH_SOURCE,
+    WORDS,
+    asked,
+    in_text,
+    make,
+    save,
+    text_of_words,
+    tokenizer_of,
+)
 from weft.generate import prompts
 from weft.generate.prepare import prepare
 from weft.generate.writer import Writer
@@ -131,7 +144,8 @@ def test_similarity_is_a_regression_of_one_label(family, tmp_path):
 
 def first_pieces(model, tokenizer, words) -> tuple[np.ndarray, np.ndarray]:
     """transformers' logits of the first piece of each word, and of all tokens."""
-    encoded = tokenizer(list(words), is_split_into_words=True, return_tensors="pt")
+    encoded = tokenizer(in_text(tokenizer, words), is_split_into_words=True, return_tensors="pt")
+    assert encoded["input_ids"].tolist() == [tokenizer(text_of_words(words))["input_ids"]]
     with torch.inference_mode():
         logits = model(**encoded).logits[0].numpy()
     numbers = encoded.word_ids(0)
@@ -225,7 +239,7 @@ def test_the_best_answers_are_those_of_trying_every_span(family, seed, with_none
     built, reader = make(task, family, length=96, seed=seed)
     examples = asked(QUESTIONS)
     inputs = task.inputs(examples, reader)
-    answers = task.answers(built.network, examples, inputs, reader)
+    answers, _ = task.answers(built.network, examples, reader)
     for number, (example, found) in enumerate(zip(examples, answers, strict=True)):
         spans, nothing = [], []
         for one in (one for one in inputs if one.example == number):

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from weft.generate.kernels import Kernels, load_kernels, threads
+from weft.compiled import threads
+from weft.generate.kernels import Kernels, load_kernels
 from weft.generate.whole import WholeLayer
 from weft.model.attention import View, attend
 from weft.model.packed import Packed

@@ -8,24 +8,16 @@ result does not depend on how many others there are, to the bit. Without a compi
 
 import ctypes
 import functools
-import hashlib
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
+from weft.compiled import FAULTS, Kernel, open_library
+
 SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
 COLUMNS = 64  # as in kernels.c
 MOST_ROWS = 64  # beyond, torch's own product is as fast
-
-Kernel = Any  # a function of ctypes
 
 
 class Kernels(NamedTuple):
@@ -34,40 +26,18 @@ class Kernels(NamedTuple):
     run: Kernel
 
 
-_is_forked = False
-
-
-def _note_fork() -> None:
-    global _is_forked
-    _is_forked = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
-
-
-def threads() -> int:
-    """OpenMP's threads do not come along into a forked process; waiting for them would be for ever."""
-    return 1 if _is_forked else torch.get_num_threads()
-
-
 @functools.cache
 def load_kernels() -> Kernels | None:
     """None where there is no compiler, no cache, or not the right numbers: then it goes without."""
     try:
-        kernels = _open(_compiled())
+        kernels = _open(open_library(SOURCE))
         with torch.device("cpu"), torch.inference_mode(), torch.autocast("cpu", enabled=False):
             return kernels if _is_right(kernels) else None
-    except (OSError, subprocess.SubprocessError, AttributeError, RuntimeError, ValueError, TypeError):
+    except FAULTS:
         return None
 
 
-def _open(library: Path) -> Kernels:
-    try:
-        found = ctypes.CDLL(str(library))
-    except OSError:  # cut off, or made for another system with this home: once more
-        library.unlink()
-        found = ctypes.CDLL(str(_compiled()))
+def _open(found: ctypes.CDLL) -> Kernels:
     kernels = Kernels(found.weft_multiply, found.weft_attend, found.weft_run)
     pointer, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     strided = [pointer, number]
@@ -79,43 +49,6 @@ def _open(library: Path) -> Kernels:
     for kernel in kernels:
         kernel.restype = None
     return kernels
-
-
-def _compiled() -> Path:
-    """The library for this source, compiler and processor."""
-    if os.name != "posix":
-        raise OSError("compiled on Linux and the like only")
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    if not compiler or shutil.which(compiler[0]) is None:
-        raise FileNotFoundError("no C compiler")
-    made_of = SOURCE.read_text(), *compiler, *FLAGS, platform.machine(), *platform.libc_ver(), _processor()
-    name = hashlib.blake2b("\0".join(made_of).encode(), digest_size=12).hexdigest()
-    library = _cache() / f"kernels-{name}.so"
-    if not library.is_file():
-        with tempfile.TemporaryDirectory(dir=library.parent) as place:
-            command = [*compiler, *FLAGS, str(SOURCE), "-o", f"{place}/kernels.so"]
-            subprocess.run(command, check=True, capture_output=True, timeout=60)  # noqa: S603
-            Path(place, "kernels.so").replace(library)
-    return library
-
-
-def _cache() -> Path:
-    """A folder that only this user writes to: what lies in it is run."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    facts = folder.stat()
-    if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
-        raise PermissionError(f"{folder} is open to others")
-    return folder
-
-
-def _processor() -> str:
-    """What the compiler's -march=native depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
 
 
 def _is_right(kernels: Kernels) -> bool:

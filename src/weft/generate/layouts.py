@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from weft.generate.kernels import COLUMNS, MOST_ROWS, Kernel, load_kernels, threads
+from weft.compiled import Kernel, threads
+from weft.generate.kernels import COLUMNS, MOST_ROWS, load_kernels
 
 
 class Layout(Protocol):

@@ -7,7 +7,8 @@ from ctypes import c_float, c_int, c_int64, c_void_p
 import torch
 from torch import Tensor, nn
 
-from weft.generate.kernels import Kernel, load_kernels
+from weft.compiled import Kernel
+from weft.generate.kernels import load_kernels
 from weft.generate.layouts import Blocks, Layout
 from weft.model.attention import AttentionSpec, View
 from weft.model.block import Block, BlockSpec

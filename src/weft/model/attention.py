@@ -7,20 +7,21 @@ All heads' W_Q, W_K, W_V are one matrix `qkv`. With fewer key/value heads than q
 attention (Ainslie et al. 2023). T5 leaves out the √D (its initialisation absorbs it); Qwen3 normalises queries and
 keys per head.
 
-The batch is flat, so each sequence must attend to itself alone. Neighbouring sequences of equal length form one
-dense call (`Packed.runs`; a uniform batch is a single one). On CPU a call per run beats a padded batch with a mask
-by 2× and nested tensors by 15×; on CUDA one variable-length kernel takes them all.
+The batch is flat, so each sequence must attend to itself alone. One kernel takes them all: on CUDA torch's for variable
+lengths, on CPU ours (`fused_attention.py`). Where neither does (a bias on the scores, other precisions, no compiler),
+neighbouring sequences of equal length form one dense call (`Packed.runs`; a uniform batch is a single one), which
+beats a padded batch with a mask by 2× and nested tensors by 15×.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from weft.model.dropout import drop
-from weft.model.dropping import causal_dropping
+from weft.model.fused_attention import attend_fused, is_fused
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 from weft.model.positions import rotate
@@ -138,6 +139,9 @@ def attend(
     scale = q_THD.shape[-1] ** -0.5 if scaled else 1.0
     if _has_varlen(q_THD, view) and not dropout:
         return _attend_varlen(q_THD, k_THD, v_THD, queries, keys, view, scale)
+    if view.bias is None and is_fused(q_THD, v_THD, keys, dropout=dropout):
+        how: dict[str, Any] = {"causal": view.causal, "window": view.window, "scale": scale, "dropout": dropout}
+        return attend_fused(q_THD, k_THD, v_THD, queries, keys, **how)
     runs = _shared_runs(queries, keys)
     if len(runs) == 1:
         return _attend_dense(q_THD, k_THD, v_THD, runs[0], view, scale, dropout)
@@ -190,11 +194,9 @@ def _attend_dense(
 
 
 def _attend_dropping(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float) -> Tensor:
-    """With dropout on the weights, for which no fused CPU kernel exists: by tiles, or the formula as it stands."""
+    """With dropout on the weights, for which torch has no CPU kernel: the formula as it stands."""
     if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    if view.causal and _is_plain(q.shape[2], view) and not torch.compiler.is_compiling():
-        return causal_dropping(q * scale, k, v, dropout)
     scores = (q * scale) @ k.transpose(-1, -2)
     if view.causal or not _is_plain(q.shape[2], view):
         mask = _mask(q.shape[2], view, q.device)

@@ -24,7 +24,7 @@ from weft.model.packed import Packed
 from weft.objectives.answers import Spans
 from weft.objectives.objective import Batch
 from weft.tasks.labels import read_text
-from weft.tasks.task import Example, Input, Reader, Task, Unusable
+from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
 
 LONGEST_ANSWER, CANDIDATES = 30, 20  # tokens; of each window that are looked at
 QUESTION_SHARE, OVERLAP_SHARE = 0.25, 0.35  # of an input: at most for the question; that two windows share
@@ -49,7 +49,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer(Task):
+class Answer(ReadOff):
     name: ClassVar[str] = "answer"
     head: ClassVar[str] = "span"
     roles: ClassVar[tuple[str, ...]] = ("question", "context", "answers")

@@ -26,13 +26,13 @@ from weft.objectives import answers
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_texts
 from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text
-from weft.tasks.task import Example, Input, Reader, Task, Unusable
+from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
 
 MOST_IN_TABLE = 30  # labels in a confusion matrix that is looked at
 
 
 @dataclass(frozen=True)
-class Classify(Task):
+class Classify(ReadOff):
     name: ClassVar[str] = "classify"
     head: ClassVar[str] = "sequence"
     roles: ClassVar[tuple[str, ...]] = ("text", "label")
@@ -47,6 +47,9 @@ class Classify(Task):
 
     def given(self, values: Mapping[str, Any]) -> Any:
         return read_text(values.get("text"))
+
+    def classes(self, example: Example) -> Sequence[str]:
+        return (example.gold,)
 
     def settle(self, train: Sequence[Example]) -> Self:
         counts = Counter(example.gold for example in train)
@@ -135,6 +138,9 @@ class Several(Classify):
         cell = values.get("label")
         labels = read_flags(cell or (), self.columns) if self.columns else read_labels(cell, self.separator)
         return Example(self.given(values), labels)
+
+    def classes(self, example: Example) -> Sequence[str]:
+        return example.gold
 
     def settle(self, train: Sequence[Example]) -> Self:
         counts = Counter(label for example in train for label in example.gold)

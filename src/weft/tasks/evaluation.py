@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from weft.errors import InputError
 from weft.evaluate.judged import Judged
 from weft.folders import MANIFEST, read_json
 from weft.interchange.folder import Description, read_model
 from weft.model.network import Network, count_parameters
-from weft.objectives.objective import Batch, scores
+from weft.objectives.objective import Batch
 from weft.progress import say, track
 from weft.tasks.build import reader_for
 from weft.tasks.catalog import known_task
@@ -30,6 +29,7 @@ from weft.tasks.tag import Tag
 from weft.tasks.task import Example, Input, Reader, Task, ask, groups
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
+from weft.train.loop import validate
 from weft.train.materials import device
 
 CHUNK = 1024  # examples that are answered before the next are looked at
@@ -81,13 +81,7 @@ class Subject:
 
     def answers_and_cut(self, examples: Sequence[Example]) -> tuple[list[Any], int]:
         """And how many of the examples were longer than the model reads."""
-        inputs = self.task.inputs(examples, self.reader)
-        return self.task.answers(self.network, examples, inputs, self.reader), count_cut(inputs)
-
-
-def count_cut(inputs: Sequence[Input]) -> int:
-    """Examples that do not fit into one input."""
-    return len({one.example for one in inputs if one.was_cut})
+        return self.task.answers(self.network, examples, self.reader)
 
 
 def say_cut(cut: int, count: int, reader: Reader) -> None:
@@ -187,12 +181,8 @@ def losses_of(task: Task, inputs: Sequence[Input]) -> Iterator[Batch]:
 
 def _perplexity(subject: Subject, examples: Sequence[Example]) -> float:
     """Of the right texts, token by token."""
-    total, count = 0.0, 0
-    for batch in losses_of(subject.task, subject.task.inputs(examples, subject.reader)):
-        for kind, scored in batch.counts.items():
-            total += scores(subject.network, batch.to(torch.device(device())))[f"loss/{kind}"]
-            count += scored
-    return float(np.exp(min(total / max(count, 1), 700.0)))
+    batches = losses_of(subject.task, subject.task.inputs(examples, subject.reader))
+    return float(np.exp(min(validate(subject.network, batches)["validation_loss"], 700.0)))
 
 
 def _cost(subject: Subject, examples: Sequence[Example], seconds: float) -> dict[str, Any]:

@@ -28,14 +28,14 @@ from weft.progress import say
 from weft.recipe import DataSection, FinetunePlan, FinetuneSection, ModelSection, Recipe, check_section, read_recipe
 from weft.tasks.build import from_family, from_folder, reader_for
 from weft.tasks.catalog import TASKS
-from weft.tasks.evaluation import Subject, count_cut, evaluate_on, losses_of, say_cut
+from weft.tasks.evaluation import Subject, evaluate_on, losses_of, say_cut
 from weft.tasks.lora import Adapted, adapt, freeze_backbone
 from weft.tasks.plan import choose, chosen_optimizer, spec_of
 from weft.tasks.report import write_task_report
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.saving import copy_model, write_task_model
-from weft.tasks.splits import Splits, read_data
-from weft.tasks.task import Example, Input, Learnt, Reader, Task, read_off
+from weft.tasks.splits import Splits, count_classes, read_data
+from weft.tasks.task import Example, Input, Learnt, Reader, ReadOff, Task, count_cut, read_off
 from weft.tasks.vocabulary import prepare_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokens.order import Order
@@ -120,8 +120,9 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
         write_task_model(task, built, reader, place / MODEL, recipe, results)
         runs.append((results, place))
     best, place = max(runs, key=lambda run: run[0]["score"])
+    best = {**best, "classes": dict(count_classes(task, splits.train.examples).most_common())}
     if plan.seeds > 1:
-        best = {**best, "seeds": _spread([run for run, _ in runs])}
+        best["seeds"] = _spread([run for run, _ in runs])
     if place != folder:
         copy_model(place / MODEL, folder / MODEL)
     subject = Subject.load(folder / MODEL)
@@ -251,7 +252,7 @@ def _learn(
     questions = task.inputs(held_out, reader)
 
     def measure() -> dict[str, float]:
-        if task.score is None:
+        if not isinstance(task, ReadOff):
             return {"validation_loss": validate(network, losses_of(task, questions))["validation_loss"]}
         network.eval()
         sums, counts = Counter[str](), Counter[str]()
@@ -268,7 +269,7 @@ def _learn(
         return {"validation_loss": loss, **figures}
 
     spec = spec_of(plan, seed)
-    best_by = None if task.score is None else f"validation_{task.score}"
+    best_by = f"validation_{task.score}" if isinstance(task, ReadOff) else None
     hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(device()))
     order = Order((len(inputs),), (1.0,), seed)
     state = train(network, [Learnt(task, inputs)], order, spec, folder, resume=resume, hooks=hooks)

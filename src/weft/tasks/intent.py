@@ -28,7 +28,7 @@ from weft.objectives.objective import Batch
 from weft.tasks.classify import SCORE_HEADINGS, class_table, score_row
 from weft.tasks.labels import label_set, read_label
 from weft.tasks.tag import Tag, entity, text_of
-from weft.tasks.task import Example, Input, Reader, Task, Unusable
+from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
 
 PREFIX = "intent:"
 
@@ -46,7 +46,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Intent(Task):
+class Intent(ReadOff):
     name: ClassVar[str] = "intent"
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags", "intent")
@@ -86,6 +86,9 @@ class Intent(Task):
         mended, changed = self.slots.harmonized([replace(one, gold=one.gold.tags) for one in examples])
         pairs = zip(examples, mended, strict=True)
         return [replace(one, gold=Understood(one.gold.intent, tags.gold)) for one, tags in pairs], changed
+
+    def classes(self, example: Example) -> Sequence[str]:
+        return (example.gold.intent,)
 
     def check(self, example: Example) -> None:
         if example.gold.intent not in self.intents:

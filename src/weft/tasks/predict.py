@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from weft.errors import InputError
-from weft.folders import disk_errors, read_json, sha256_of, to_json, write_file
+from weft.folders import disk_errors, locked, read_json, sha256_of, to_json, write_file
 from weft.progress import Gauge, say
 from weft.recipe import DataSection
 from weft.tasks.catalog import facts_of
@@ -75,8 +75,30 @@ def predict_file(
     resume: bool = False,
 ) -> dict[str, Any]:
     """Every row of a file answered; a row that cannot be is a line that says why, so that lines stay in step."""
-    if resume and output is None:
-        raise InputError("--resume goes with --output: what was printed is not known any more.")
+    if output is None:
+        if resume:
+            raise InputError("--resume goes with --output: what was printed is not known any more.")
+        return _answer_file(subject, file, None, data, write, details=details, resume=False)
+    if not output.parent.is_dir():
+        raise InputError(f"{output} cannot be written: there is no folder {output.parent}.")
+    lock = output.with_name(f".{output.name}.lock")
+    with locked(lock, f"{output} is being written by another process."):
+        try:
+            return _answer_file(subject, file, output, data, write, details=details, resume=resume)
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def _answer_file(
+    subject: Subject,
+    file: Path,
+    output: Path | None,
+    data: DataSection,
+    write: Write,
+    *,
+    details: bool,
+    resume: bool,
+) -> dict[str, Any]:
     said = data.columns_said()
     columns, guesses, rows = columns_of(open_rows([file], data), subject.task, said, named([file]), with_gold=False)
     for guess in guesses:
@@ -148,8 +170,6 @@ def _note(output: Path) -> Path:
 
 def _begin(output: Path, file: Path, asked: dict[str, Any], *, resume: bool) -> int:
     """How many answers are there already. What was cut off behind them is taken away, if they are not all."""
-    if not output.parent.is_dir():
-        raise InputError(f"{output} cannot be written: there is no folder {output.parent}.")
     if not output.exists():
         write_file(_note(output), to_json(asked))
         return 0

@@ -9,6 +9,7 @@ from weft.folders import to_json, write_file
 from weft.page import bars, grid, page, table, tiles
 from weft.tasks.data import Problems
 from weft.tasks.evaluation import SHOWN, Evaluation
+from weft.tasks.task import ReadOff
 from weft.train.record import read_metrics
 
 REPORT, FACTS = "report.html", "report.json"
@@ -43,7 +44,7 @@ def write_task_report(
 
 def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
     task, judged = evaluation.task, evaluation.judged
-    score = task.score or next(iter(judged.figures))
+    score = task.score if isinstance(task, ReadOff) else next(iter(judged.figures))
     shown = {NAMES.get(key, key): _number(key, value) for key, value in judged.figures.items()}
     shown = dict(list(shown.items())[:4])
     if evaluation.baseline is not None:
@@ -64,6 +65,7 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
         "<h2>Short and long</h2>",
         bars([(title, mean, 1.0, f"{mean:.3f} of {count:,}") for title, count, mean in evaluation.slices]),
         _calibration(evaluation),
+        _learnt_from(facts.get("training", {})),
         "<h2>The hardest mistakes</h2>",
         _mistakes(facts["mistakes"]),
         "<h2>Cost</h2>",
@@ -104,6 +106,22 @@ def _curves(folder: Path, score: str) -> str:
     if len(points) > 1:
         title = f"{NAMES.get(score, score)} on validation".capitalize()
         parts.append(f"<h2>{title}</h2><figure>{chart([Line('validation', 'var(--b)', points)], 'step')}</figure>")
+    return "".join(parts)
+
+
+def _learnt_from(training: dict[str, Any]) -> str:
+    """How often each class was there to learn from; and how much of the score was luck."""
+    parts, classes = [], training.get("classes", {})
+    if classes:
+        total = sum(classes.values())
+        shown = list(classes.items())[:SHOWN]
+        rows = [(name, float(count), float(count), f"{count:,}, {count / total:.1%}") for name, count in shown]
+        more = f"<p>and {len(classes) - SHOWN:,} more</p>" if len(classes) > SHOWN else ""
+        parts.append(f"<h2>Classes in the training data</h2>{bars(rows)}{more}")
+    if seeds := training.get("seeds"):
+        scores = ", ".join(f"{score:.3f}" for score in seeds["scores"])
+        said = f"On validation {seeds['mean']:.3f} ± {seeds['deviation']:.3f} ({scores}); the best model was kept."
+        parts.append(f"<h2>Several seeds</h2><p>{said}</p>")
     return "".join(parts)
 
 

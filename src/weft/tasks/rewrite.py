@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import tokenizers
 import torch
-from torch import Tensor
 
 from weft.errors import InputError
 from weft.evaluate.baselines.rewrite import LeadSentences, NearestNeighbour
@@ -29,7 +28,7 @@ from weft.model.network import Network
 from weft.model.packed import Packed, pack
 from weft.objectives.objective import Batch
 from weft.tasks.labels import read_text
-from weft.tasks.task import Example, Input, Reader, Task
+from weft.tasks.task import Example, Input, Reader, Task, count_cut
 
 TARGET_SHARE = 0.5  # of what a decoder can read that a target may take, at most
 USUAL_TOKENS = 64  # that an answer may have, if nothing is known
@@ -48,7 +47,6 @@ class Asked:
 class Rewrite(Task):
     roles: ClassVar[tuple[str, ...]] = ("source", "target")
     golds: ClassVar[tuple[str, ...]] = ("target",)
-    score: ClassVar[str | None] = None
 
     head: str = "seq2seq"  # type: ignore[misc]
     prefix: str = ""  # before each source, as T5 is used to
@@ -120,12 +118,7 @@ class Rewrite(Task):
         ]
         return Batch(packed, right, torch.from_numpy(np.concatenate(rows)), counts={self.head: len(right)})
 
-    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:
-        raise NotImplementedError("answers are written, not read off")
-
-    def answers(
-        self, network: Network, examples: Sequence[Example], inputs: Sequence[Input], reader: Reader
-    ) -> list[str]:
+    def answers(self, network: Network, examples: Sequence[Example], reader: Reader) -> tuple[list[str], int]:
         inputs = self.inputs([replace(one, gold=None) for one in examples], reader)
         ready = prepare(network)
         writer = Writer(ready, prompts.Reader(network.architecture, reader.tokenizer, reader.ends), {})
@@ -134,7 +127,8 @@ class Rewrite(Task):
             settings = {"strategy": "sample", "top_p": TOP_P, "seed": 0}
         written = writer.generate([one.ids.tolist() for one in inputs], max_new_tokens=self.most_new, **settings)
         ends = set(reader.ends.ends)
-        return [reader.tokenizer.decode([token for token in ids if token not in ends]).strip() for ids in written]
+        texts = (reader.tokenizer.decode([token for token in ids if token not in ends]) for ids in written)
+        return [text.strip() for text in texts], count_cut(inputs)
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
         model = NearestNeighbour.fit([one.given for one in train], [one.gold for one in train])

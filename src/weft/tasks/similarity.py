@@ -20,11 +20,11 @@ from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_pairs
 from weft.tasks.labels import read_number
 from weft.tasks.pair import given_pair, pair_in_words
-from weft.tasks.task import Example, Input, Reader, Task
+from weft.tasks.task import Example, Input, Reader, ReadOff
 
 
 @dataclass(frozen=True)
-class Similarity(Task):
+class Similarity(ReadOff):
     name: ClassVar[str] = "similarity"
     head: ClassVar[str] = "sequence"
     roles: ClassVar[tuple[str, ...]] = ("text", "second", "score")
@@ -45,7 +45,7 @@ class Similarity(Task):
 
     def prepare(self, network: Network, train: Sequence[Example]) -> None:
         out = network.head(self.head).out
-        if out.bias is not None:
+        if out.bias is not None and not out.bias.any():  # one that was learnt before stays
             with torch.no_grad():
                 out.bias.fill_(float(np.mean([example.gold for example in train])))
 

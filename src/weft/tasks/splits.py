@@ -1,17 +1,17 @@
 """The data of a recipe: examples to learn from, to validate on, to be judged by; and the task with its labels."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weft.progress import say
 from weft.recipe import FinetuneSection
 from weft.tasks.catalog import TASKS, asked_task
-from weft.tasks.classify import Several
 from weft.tasks.data import Problems, Split, checked, first_label, hold_out, paths_of, read_split, some_of
 from weft.tasks.intent import Intent
 from weft.tasks.tag import Tag
-from weft.tasks.task import Task
+from weft.tasks.task import Example, Task
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,11 @@ def _say_split(task: Task, split: Split) -> None:
     say(f"{split.where}: {len(split.examples):,} examples{left_out}.")
     for sentence in split.problems.sentences()[:5]:
         say(f"  {sentence}")
-    if task.labels and "label" in task.roles:
-        golds = [example.gold for example in split.examples]
-        counts = Counter(label for gold in golds for label in (gold if isinstance(task, Several) else (gold,)))
-        shown = ", ".join(f"{label} {count / len(golds):.0%}" for label, count in counts.most_common(8))
+    if counts := count_classes(task, split.examples):
+        total = sum(counts.values())
+        shown = ", ".join(f"{label} {count / total:.0%}" for label, count in counts.most_common(8))
         say(f"  {shown}{' …' if len(counts) > 8 else ''}")
+
+
+def count_classes(task: Task, examples: Sequence[Example]) -> Counter[str]:
+    return Counter(label for example in examples for label in task.classes(example))

@@ -38,8 +38,9 @@ from weft.objectives.objective import Batch
 from weft.tasks.classify import SCORE_HEADINGS, class_table, score_row
 from weft.tasks.crf import Crf, Tagging, crf_of
 from weft.tasks.labels import balance, label_set
-from weft.tasks.task import Example, Input, Reader, Task, Unusable
+from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
 from weft.tasks.words import read_tagged, read_words
+from weft.tokenizer.tokenizer import Tokenizer
 
 OUTSIDE = "O"
 
@@ -53,7 +54,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Tag(Task):
+class Tag(ReadOff):
     name: ClassVar[str] = "tag"
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags")
@@ -99,6 +100,9 @@ class Tag(Task):
             changed += wrong
         return mended, changed
 
+    def classes(self, example: Example) -> Sequence[str]:
+        return [span.kind for span in spans_of(example.gold, "iob2")] if self.entities else example.gold
+
     def check(self, example: Example) -> None:
         if unknown := [tag for tag in example.gold if tag not in self.labels]:
             raise Unusable(f"has the tag {unknown[0]!r}, which training never had")
@@ -110,9 +114,8 @@ class Tag(Task):
     def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
         engine = reader.tokenizer.engine
         room = max(1, reader.most_tokens - engine.num_special_tokens_to_add(is_pair=False))
-        encodings = engine.encode_batch(
-            [list(one.given) for one in examples], is_pretokenized=True, add_special_tokens=False
-        )
+        written = [as_written(one.given, reader.tokenizer) for one in examples]
+        encodings = engine.encode_batch(written, is_pretokenized=True, add_special_tokens=False)
         found = []
         for number, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
             words = np.asarray([word for word in encoding.word_ids if word is not None], np.int64)
@@ -123,7 +126,7 @@ class Tag(Task):
                     encoding
                     if len(windows) == 1
                     else engine.encode(
-                        list(example.given[window.start : window.stop]), is_pretokenized=True, add_special_tokens=False
+                        written[number][window.start : window.stop], is_pretokenized=True, add_special_tokens=False
                     )
                 )
                 whole.truncate(room)
@@ -269,6 +272,16 @@ def entity(words: Sequence[str], span: Span) -> dict[str, Any]:
     return {"text": text_of(words[span.start : span.end]), "kind": span.kind, "start": span.start, "end": span.end}
 
 
+def as_written(words: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """Each as it stands in a text, where that makes a difference: with the space before it."""
+    gap = _gap(words) if tokenizer.joins_spaces else ""
+    return [*words[:1], *(gap + word for word in words[1:])]
+
+
 def text_of(words: Sequence[str]) -> str:
+    return _gap(words).join(words)
+
+
+def _gap(words: Sequence[str]) -> str:
     """Chinese is written without spaces."""
-    return ("" if any("\u3400" <= c <= "\u9fff" for word in words[:20] for c in word) else " ").join(words)
+    return "" if any("\u3400" <= c <= "\u9fff" for word in words[:20] for c in word) else " "

@@ -5,8 +5,9 @@
 
 An example is what is given and, where it is known, what is right. A task turns it into what the network reads (one
 `Input`, or several windows of a long text), says what the network is asked (a `Batch`, as in pre-training: the loop is
-the same), reads the network's numbers as pieces of an answer, and joins the pieces of an example. It also judges
-answers against what is right, says both in words, and names the classical method that it must be better than.
+the same) and what it answers. Most read the answer off the network's numbers, in pieces that are joined (`ReadOff`);
+some write a text. A task also judges answers against what is right, says both in words, and names the classical method
+that it must be better than.
 """
 
 from abc import ABC, abstractmethod
@@ -68,7 +69,6 @@ class Task(ABC):
     head: ClassVar[str]  # that sits on the backbone
     roles: ClassVar[tuple[str, ...]]  # of columns: what is given first
     golds: ClassVar[tuple[str, ...]]  # those of them that hold what is right
-    score: ClassVar[str | None]  # the figure that tells the best model, the higher the better; none: the loss tells it
 
     labels: tuple[str, ...] = ()
 
@@ -83,6 +83,10 @@ class Task(ABC):
     def check(self, example: Example) -> None:  # noqa: B027 (most can always be judged)
         """Raises `Unusable` if this cannot be judged: its label was never learnt."""
 
+    def classes(self, example: Example) -> Sequence[str]:
+        """Those that it is an example of, where there are any to tell apart."""
+        return ()
+
     @property
     def outputs(self) -> int:
         """Of the head."""
@@ -95,17 +99,8 @@ class Task(ABC):
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch: ...
 
     @abstractmethod
-    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:
-        """What the network says about each input."""
-
-    def answers(
-        self, network: Network, examples: Sequence[Example], inputs: Sequence[Input], reader: Reader
-    ) -> list[Any]:
-        return read_off(self, network, examples, inputs)
-
-    def join(self, example: Example, pieces: Sequence[tuple[Input, Any]]) -> Any:
-        """The answer, of what was said about its windows."""
-        return pieces[0][1]
+    def answers(self, network: Network, examples: Sequence[Example], reader: Reader) -> tuple[list[Any], int]:
+        """One to each, and how many of the examples were longer than the model reads."""
 
     def prepare(self, network: Network, train: Sequence[Example]) -> None:  # noqa: B027 (most need none)
         """A last touch to fresh weights before training: a head that begins in the middle of what is asked."""
@@ -144,6 +139,25 @@ class Task(ABC):
 
 
 @dataclass(frozen=True)
+class ReadOff(Task):
+    """What is answered with the numbers of one pass."""
+
+    score: ClassVar[str]  # the figure that tells the best model, the higher the better
+
+    @abstractmethod
+    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:
+        """What the network says about each input."""
+
+    def join(self, example: Example, pieces: Sequence[tuple[Input, Any]]) -> Any:
+        """The answer, of what was said about its windows."""
+        return pieces[0][1]
+
+    def answers(self, network: Network, examples: Sequence[Example], reader: Reader) -> tuple[list[Any], int]:
+        inputs = self.inputs(examples, reader)
+        return read_off(self, network, examples, inputs), count_cut(inputs)
+
+
+@dataclass(frozen=True)
 class Learnt:
     """A task's inputs as an objective of the training loop."""
 
@@ -169,6 +183,11 @@ def pack_inputs(inputs: Sequence[Input]) -> Packed:
     return pack([one.ids if len(one.ids) else [0] for one in inputs], known if known else None)
 
 
+def count_cut(inputs: Sequence[Input]) -> int:
+    """Examples that do not fit into one input."""
+    return len({one.example for one in inputs if one.was_cut})
+
+
 def groups(inputs: Sequence[Input], most_tokens: int = BATCH_TOKENS) -> Iterator[list[int]]:
     """Inputs that go through the network together: of like lengths."""
     order = order_by_length([one.ids for one in inputs])
@@ -177,7 +196,7 @@ def groups(inputs: Sequence[Input], most_tokens: int = BATCH_TOKENS) -> Iterator
 
 
 def read_off(
-    task: Task,
+    task: ReadOff,
     network: Network,
     examples: Sequence[Example],
     inputs: Sequence[Input],

@@ -47,6 +47,12 @@ class Tokenizer:
         return None if token is None else self.engine.token_to_id(token)
 
     @cached_property
+    def joins_spaces(self) -> bool:
+        """Whether the space before a word is part of its first token, as in byte-level BPE."""
+        apart, spaced = (self.engine.encode(words, is_pretokenized=True).ids for words in (["a", "a"], ["a", " a"]))
+        return apart != spaced == self.engine.encode("a a").ids and len(apart) == len(spaced)
+
+    @cached_property
     def special_ids(self) -> frozenset[int]:
         """All that are not text: padding, marks, sentinels."""
         return frozenset(number for number, token in self.engine.get_added_tokens_decoder().items() if token.special)

@@ -165,6 +165,7 @@ def _is_over(state: dict[str, Any], spec: TrainSpec) -> bool:
 
 def validate(network: Network, batches: Iterable[Batch], precision: torch.dtype = torch.float32) -> dict[str, float]:
     """Means over all batches: `validation_loss`, and for each head its loss and share of right answers."""
+    was_training = network.training
     network.eval()
     device = _device(network)
     sums: dict[str, float] = {}
@@ -176,7 +177,7 @@ def validate(network: Network, batches: Iterable[Batch], precision: torch.dtype 
             sums[key] = sums.get(key, 0.0) + value
         for kind, count in batch.counts.items():
             counts[kind] = counts.get(kind, 0) + count
-    network.train()
+    network.train(was_training)
     means = {key: value / counts[key.partition("/")[2]] for key, value in sums.items()}
     facts = {"validation_loss": sum(value for key, value in means.items() if key.startswith("loss/"))}
     for kind in counts:

@@ -38,6 +38,12 @@ def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         earlier = known.get("asked")
         if resume and earlier != asked:
             raise RecipeError(f"{folder} is a run of another recipe: {_difference(earlier, asked)}. Choose another -o.")
+        # Pre-training goes on with the tokens it has; a task reads its rows again.
+        if resume and recipe.finetune is not None and known.get("inputs") != fingerprint(recipe, base):
+            raise RecipeError(
+                f"{folder} was begun with other files: what finetune.data or finetune.model names has changed since. "
+                "Choose another -o."
+            )
         steps = [step for place in (folder, *folder.glob("seed-*")) for step in list_checkpoints(place / CHECKPOINTS)]
         if not resume and (steps or (folder / MODEL).exists()):
             at = f" at step {max(steps):,}" if steps else ""

@@ -1,0 +1,250 @@
+"""What docs/results.md measures: recipes, in which {data}, {work}, {minilm} and pre-trained models are places."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Experiment:
+    title: str
+    data: str  # in words
+    begins: str  # with which weights, in words
+    score: str
+    finetune: dict[str, Any]
+    tokenizer: dict[str, Any] | None = None
+
+
+SMALL = {"family": "bert", "layers": 4, "width": 256, "heads": 4, "positions": 128}
+
+
+def _masked(sources: list[dict[str, Any]], vocabulary: int, budget: str) -> dict[str, Any]:
+    return {
+        "corpus": {"sources": sources},
+        "tokenizer": {"kind": "wordpiece", "vocab_size": vocabulary},
+        "model": SMALL,
+        "pretrain": {"objective": "masked", "budget": budget, "sequence_length": 128},
+    }
+
+
+ENGLISH = [
+    {"path": "{data}/lm/gutenberg"},
+    {"path": "{work}/20news-train.jsonl"},
+    {"path": "{data}/lm/wikitext-2-raw/wiki.valid.raw", "weight": 0.25},
+    {"path": "{data}/lm/wikitext-2-raw/wiki.test.raw", "weight": 0.25},
+]
+CHINESE = [
+    {"path": "{data}/lm/zh-cluecorpussmall-sample.txt"},
+    {"path": "{data}/lm/zh-novels", "weight": 0.3},
+    {"path": "{work}/chinese-texts.txt", "documents": "line"},
+]
+BUDGETS = ("75s", "5m", "20m")
+PRETRAINED: dict[str, dict[str, Any]] = {
+    **{f"en-bert-{budget}": _masked(ENGLISH, 8000, budget) for budget in BUDGETS},
+    "zh-bert-20m": _masked(CHINESE, 5000, "20m"),
+}
+MINILM, FROM_NOTHING = "MiniLM", "from nothing"
+
+
+def _small(name: str, task: Experiment, pretrained: str, budgets: tuple[str, ...]) -> dict[str, Experiment]:
+    """The small BERT on a task, from nothing and after some pre-training; all with the same vocabulary."""
+    tokenizer = {"path": f"{{{pretrained}-{budgets[-1]}}}"}
+    found = {f"{name}-0s": replace(task, finetune={**task.finetune, "model": SMALL}, tokenizer=tokenizer)}
+    for budget in budgets:
+        learnt = {**task.finetune, "model": f"{{{pretrained}-{budget}}}"}
+        begins = f"BERT of 4 × 256, {budget} of pre-training"
+        found[f"{name}-{budget}"] = replace(task, finetune=learnt, begins=begins)
+    return found
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "stsb": Experiment(
+        "Similarity",
+        "STS-B, dev",
+        MINILM,
+        "spearman",
+        {
+            "model": "{minilm}",
+            "task": "similarity",
+            "data": {"train": "{data}/pair/stsb/train.tsv", "test": "{data}/pair/stsb/dev.tsv"},
+            "budget": "4 epochs",
+        },
+    ),
+    "sst2": Experiment(
+        "Sentiment",
+        "SST-2, dev",
+        MINILM,
+        "accuracy",
+        {
+            "model": "{minilm}",
+            "task": "classify",
+            "data": {"train": "{data}/classify/sst2/train.tsv", "test": "{data}/classify/sst2/dev.tsv"},
+            "budget": "1 epochs",
+            "batch": 64,
+        },
+    ),
+    "ewt": Experiment(
+        "Part of speech",
+        "UD English EWT, test",
+        MINILM,
+        "accuracy",
+        {
+            "model": "{minilm}",
+            "task": "tag",
+            "data": {
+                "train": "{data}/tag/ud-english-ewt-pos/en_ewt-ud-train.conllu",
+                "validation": "{data}/tag/ud-english-ewt-pos/en_ewt-ud-dev.conllu",
+                "test": "{data}/tag/ud-english-ewt-pos/en_ewt-ud-test.conllu",
+                "tags": "upos",
+            },
+            "budget": "2 epochs",
+        },
+    ),
+    "multi30k": Experiment(
+        "Translation, German to English",
+        "Multi30k, test 2016",
+        FROM_NOTHING,
+        "bleu",
+        {
+            "model": {"family": "transformer", "layers": 3, "width": 256, "heads": 4, "inner": 1024},
+            "task": "translate",
+            "data": {
+                name: [f"{{data}}/translate/multi30k/{file}.{side}.gz" for side in ("de", "en")]
+                for name, file in (("train", "train"), ("validation", "val"), ("test", "test_2016_flickr"))
+            },
+            "budget": "8 epochs",
+            "label_smoothing": 0.1,
+        },
+        tokenizer={"kind": "bpe", "vocab_size": 8000},
+    ),
+    "20news": Experiment(
+        "Topic",
+        "20 Newsgroups by date, test; headers, footers and quotes removed",
+        MINILM,
+        "accuracy",
+        {
+            "model": "{minilm}",
+            "task": "classify",
+            "data": {"train": "{work}/20news-train.jsonl", "test": "{work}/20news-test.jsonl"},
+            "budget": "1 epochs",
+            "sequence_length": 128,
+            "batch": 16,
+            "dropout": 0.0,  # nothing is seen twice
+        },
+    ),
+    "wnut17": Experiment(
+        "Named entities",
+        "WNUT-17, test",
+        MINILM,
+        "f1",
+        {
+            "model": "{minilm}",
+            "task": "tag",
+            "crf": True,
+            "data": {
+                "train": "{data}/tag/wnut17-ner/wnut17train.conll",
+                "validation": "{data}/tag/wnut17-ner/emerging.dev.conll",
+                "test": "{data}/tag/wnut17-ner/emerging.test.annotated",
+            },
+            "budget": "5 epochs",
+        },
+    ),
+    "rte": Experiment(
+        "Entailment",
+        "RTE, dev",
+        MINILM,
+        "accuracy",
+        {
+            "model": "{minilm}",
+            "task": "pair",
+            "data": {"train": "{data}/pair/rte/train.tsv", "test": "{data}/pair/rte/dev.tsv"},
+            "budget": "5 epochs",
+        },
+    ),
+    "squad": Experiment(
+        "Answers",
+        "SQuAD 1.1 dev, first 40 articles to learn, last 8 to be judged by",
+        MINILM,
+        "f1",
+        {
+            "model": "{minilm}",
+            "task": "answer",
+            "data": {"train": "{work}/squad-train.json", "test": "{work}/squad-test.json", "limit": 7000},
+            "budget": "1 epochs",
+            "sequence_length": 256,
+            "batch": 16,
+            "dropout": 0.0,
+        },
+    ),
+    "samsum": Experiment(
+        "Summaries",
+        "SAMSum, test",
+        FROM_NOTHING,
+        "rougeL",
+        {
+            "model": {"family": "t5", "layers": 3, "width": 256, "heads": 4},
+            "task": "summarize",
+            "data": {
+                "train": "{data}/summarize/samsum/train.csv",
+                "validation": "{data}/summarize/samsum/validation.csv",
+                "test": "{data}/summarize/samsum/test.csv",
+            },
+            "budget": "3 epochs",
+            "sequence_length": 256,
+        },
+        tokenizer={"kind": "bpe", "vocab_size": 8000},
+    ),
+    "cornell": Experiment(
+        "Replies",
+        "Cornell movie dialogues; learnt from its validation file, judged on its test file",
+        FROM_NOTHING,
+        "chrf",
+        {
+            "model": {"family": "qwen3", "layers": 4, "width": 256, "heads": 4},
+            "task": "reply",
+            "data": {
+                "train": "{data}/dialogue/cornell/validation.jsonl",
+                "test": "{data}/dialogue/cornell/test.jsonl",
+            },
+            "budget": "4 epochs",
+            "sequence_length": 128,
+            "max_new_tokens": 40,
+        },
+        tokenizer={"kind": "bpe", "vocab_size": 8000},
+    ),
+}
+
+SST2, EWT = EXPERIMENTS["sst2"], EXPERIMENTS["ewt"]
+CHNSENTICORP = Experiment(
+    "Sentiment, Chinese",
+    "ChnSentiCorp, test",
+    FROM_NOTHING,
+    "accuracy",
+    {
+        "task": "classify",
+        "data": {
+            name: f"{{data}}/classify/chnsenticorp/{file}.tsv"
+            for name, file in (("train", "train"), ("validation", "dev"), ("test", "test"))
+        },
+        "budget": "3 epochs",
+    },
+)
+CLUENER = Experiment(
+    "Named entities, Chinese",
+    "CLUENER, dev",
+    FROM_NOTHING,
+    "f1",
+    {
+        "task": "tag",
+        "crf": True,
+        "data": {"train": "{data}/tag/cluener-zh/train.jsonl", "test": "{data}/tag/cluener-zh/dev.jsonl"},
+        "budget": "5 epochs",
+    },
+)
+EXPERIMENTS |= _small("chnsenticorp", CHNSENTICORP, "zh-bert", ("20m",)) | _small(
+    "cluener", CLUENER, "zh-bert", ("20m",)
+)
+# What pre-training is worth, by its length.
+CURVES = {
+    "sst2": _small("sst2-small", replace(SST2, begins=FROM_NOTHING), "en-bert", BUDGETS),
+    "ewt": _small("ewt-small", replace(EWT, begins=FROM_NOTHING), "en-bert", BUDGETS),
+}
