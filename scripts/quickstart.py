@@ -19,7 +19,7 @@ from rich.table import Table
 import weft
 from weft.evaluate.ngram import NGram
 from weft.progress import say
-from weft.recipe import read_recipe
+from weft.recipe_file import read_recipe
 from weft.tokens.shards import open_shards
 from weft.train.pretrain import pretrain
 

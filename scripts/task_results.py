@@ -19,7 +19,7 @@ from experiments import BUDGETS, CURVES, EXPERIMENTS, PRETRAINED, Experiment
 from weft.charts import Line, standalone
 from weft.folders import write_file
 from weft.progress import say
-from weft.recipe import read_recipe
+from weft.recipe_file import read_recipe
 from weft.run import run
 from weft.tasks.rows import Row, read_rows
 from weft.train.budget import read_budget

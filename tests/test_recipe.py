@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import RecipeError
-from weft.recipe import read_recipe, schema
+from weft.recipe import schema
+from weft.recipe_file import read_recipe
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_yes_and_no_are_words_and_numbers_are_numbers(recipe):
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9))
 def test_every_number_survives_an_override(number, whole):
-    from weft.recipe import _set
+    from weft.recipe_file import _set
 
     tree = {}
     _set(tree, f"a={number!r}")

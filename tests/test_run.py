@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from weft.errors import InputError, RecipeError
-from weft.recipe import read_recipe
+from weft.recipe_file import read_recipe
 from weft.run import run
 from weft.train.pretrain import pretrain
 

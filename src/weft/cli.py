@@ -134,7 +134,7 @@ def pretrain(
     as_json: AsJson = False,
 ) -> None:
     """Train a language model from scratch, or further: tokenizer, tokens, training, a folder that opens anywhere."""
-    from weft.recipe import read_recipe
+    from weft.recipe_file import read_recipe
     from weft.train.pretrain import pretrain
 
     read = read_recipe(recipe, settings or ())
@@ -153,7 +153,7 @@ def finetune(
     as_json: AsJson = False,
 ) -> None:
     """Teach a model a task: classify, tag, answer, translate …; with a report beside a classical method."""
-    from weft.recipe import read_recipe
+    from weft.recipe_file import read_recipe
     from weft.tasks.finetune import finetune
 
     read = read_recipe(recipe, settings or ())
@@ -225,7 +225,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """The whole recipe: what is done is skipped, what was stopped goes on, what is out of date is done anew."""
-    from weft.recipe import read_recipe
+    from weft.recipe_file import read_recipe
     from weft.run import run
 
     read = read_recipe(recipe, settings or ())

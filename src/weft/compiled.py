@@ -57,7 +57,8 @@ def _compiled(source: Path) -> Path:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or shutil.which(compiler[0]) is None:
         raise FileNotFoundError("no C compiler")
-    made_of = source.read_text(), *compiler, *FLAGS, platform.machine(), *platform.libc_ver(), _processor()
+    texts = (file.read_text() for file in (source, *sorted(source.parent.glob("*.h"))))
+    made_of = *texts, *compiler, *FLAGS, platform.machine(), *platform.libc_ver(), _processor()
     name = hashlib.blake2b("\0".join(made_of).encode(), digest_size=12).hexdigest()
     library = _cache() / f"{source.stem}-{name}.so"
     if not library.is_file():

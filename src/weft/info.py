@@ -82,7 +82,7 @@ def _describe_recipe(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     from weft.interchange.folder import OWN_FORMAT, Description, save_format
     from weft.model.families import design
     from weft.model.network import outline
-    from weft.recipe import read_recipe
+    from weft.recipe_file import read_recipe
 
     recipe = read_recipe(path, overrides)
     if recipe.model is None and recipe.pretrain is None and recipe.finetune is not None:

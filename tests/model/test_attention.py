@@ -143,6 +143,16 @@ def test_what_the_kernel_drops_forward_it_drops_backward(causal):
 
 
 @needs_kernels
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_no_number_does_not_vanish(bad):
+    (batch,) = batches_of([20, 5])
+    q, k, v = (torch.ones(25, 1, 16) for _ in range(3))
+    k[3, 0, 2] = bad
+    mixed = attend(q, k, v, batch, batch, View(), scaled=True, dropout=0.0)
+    assert mixed[:20].isnan().all() and mixed[20:].isfinite().all()
+
+
+@needs_kernels
 def test_a_sequence_is_the_same_with_any_neighbours():
     torch.manual_seed(0)
     q, k, v = (torch.randn(40, 2, 32) for _ in range(3))

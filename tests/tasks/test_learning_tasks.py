@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from weft.recipe import read_recipe
+from weft.recipe_file import read_recipe
 from weft.tasks.finetune import finetune
 
 ANIMALS, TOOLS = "cat dog horse cow sheep goat".split(), "saw hammer drill file spade axe".split()

@@ -5,7 +5,7 @@ import json
 import yaml
 from test_pretrain import ALICE, QUICK, SHAPE
 
-from weft.recipe import read_recipe
+from weft.recipe_file import read_recipe
 from weft.run import run
 from weft.train.pretrain import pretrain
 

@@ -15,7 +15,7 @@ import yaml
 
 import weft
 from weft.errors import FolderError, InputError, RecipeError
-from weft.recipe import read_recipe
+from weft.recipe_file import read_recipe
 from weft.train.budget import read_budget
 from weft.train.pretrain import pretrain
 from weft.train.record import read_metrics

@@ -8,7 +8,8 @@ from weft.corpus.build import build_corpus, summary
 from weft.corpus.report import write_report
 from weft.errors import InputError, RecipeError
 from weft.progress import say
-from weft.recipe import CorpusSection, check_section, read_recipe
+from weft.recipe import CorpusSection
+from weft.recipe_file import check_section, read_recipe
 
 
 def build_from_recipe(

@@ -5,10 +5,9 @@
    scores and the kept logarithm of their sum, and draws the same dropout again, since what is dropped is a hash of the
    place. All products are one routine: C (+)= A B, with B's rows end to end. */
 
-#include <math.h>
 #include <omp.h>
-#include <stdint.h>
-#include <string.h>
+
+#include "numbers.h"
 
 #if defined(__AVX512F__)
 #define WIDE 16 /* floats in a register */
@@ -73,37 +72,6 @@ static void product(const float *a, int64_t across, int64_t along, const float *
     }
 }
 
-/* e^x to 1e-7, for x up to 0 or so, without a branch: 2^n e^r, r by a polynomial (Cephes). */
-static inline float power(float x)
-{
-    x = x > -87.0f ? x : -87.0f;
-    float n = x * 1.44269504088896341f + 12582912.0f; /* rounds */
-    int32_t bits;
-    memcpy(&bits, &n, 4);
-    n -= 12582912.0f;
-    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    float y = 1.9875691500e-4f;
-    y = y * r + 1.3981999507e-3f;
-    y = y * r + 8.3334519073e-3f;
-    y = y * r + 4.1665795894e-2f;
-    y = y * r + 1.6666665459e-1f;
-    y = y * r + 5.0000001201e-1f;
-    y = y * r * r + r + 1.0f;
-    uint32_t scale = ((uint32_t)bits + 127) << 23;
-    float factor;
-    memcpy(&factor, &scale, 4);
-    return y * factor;
-}
-
-static inline uint32_t mixed(uint32_t x)
-{
-    x ^= x >> 16;
-    x *= 0x7feb352dU;
-    x ^= x >> 15;
-    x *= 0x846ca68bU;
-    return x ^ (x >> 16);
-}
-
 typedef struct {
     const int64_t *query_starts, *key_starts; /* where each sequence begins, and the end */
     int64_t sequences, heads, groups, width;  /* heads of keys; queries for each; numbers in a head */
@@ -143,11 +111,6 @@ static void turn(const float *x, int64_t stride, int64_t keys, int64_t width, in
 static inline uint32_t row_seed(const Shape *s, int64_t token, int64_t head)
 {
     return mixed(s->seed ^ mixed((uint32_t)token * 0x9e3779b9U + (uint32_t)head));
-}
-
-static inline float factor(uint32_t row, int64_t j, uint32_t threshold, float raised)
-{
-    return mixed(row + (uint32_t)j * 0x9e3779b9U) >= threshold ? raised : 0.0f;
 }
 
 /* `sums` (T, heads * groups) keeps log Σ exp of each row of scores; `scratch` has weft_scratch for each thread. */
@@ -190,7 +153,7 @@ void weft_attention(const float *q, int64_t q_stride, const float *k, int64_t k_
                         if (s->keep < 1.0f) {
                             uint32_t seed = row_seed(s, begin + i + r, member);
 #pragma omp simd
-                            for (int64_t j = first; j < last; j++) row[j] *= share * factor(seed, j, threshold, raised);
+                            for (int64_t j = first; j < last; j++) row[j] *= share * chosen(seed, j, threshold, raised);
                         } else {
 #pragma omp simd
                             for (int64_t j = first; j < last; j++) row[j] *= share;
@@ -254,7 +217,7 @@ void weft_attention_backward(const float *q, int64_t q_stride, const float *k, i
                             uint32_t seed = row_seed(s, begin + i + r, member);
 #pragma omp simd
                             for (int64_t j = first; j < last; j++) {
-                                float share = power(weight[j] * scale - sum), kept = factor(seed, j, threshold, raised);
+                                float share = power(weight[j] * scale - sum), kept = chosen(seed, j, threshold, raised);
                                 slope[j] = share * (slope[j] * kept - along) * scale;
                                 weight[j] = share * kept;
                             }

@@ -22,9 +22,9 @@ from torch.nn import functional as F
 
 from weft.model.dropout import drop
 from weft.model.fused_attention import attend_fused, is_fused
+from weft.model.fused_layers import ready_heads
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
-from weft.model.positions import rotate
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,8 @@ class Attention(nn.Module):
     def forward(self, x_TW: Tensor, batch: Packed, view: View, past: LayerPast | None = None) -> Tensor:
         spec = self.spec
         heads = self.qkv(x_TW).view(len(x_TW), -1, spec.head_width)
-        q, k, v = heads.split([spec.heads, spec.key_value_heads, spec.key_value_heads], dim=1)
-        if self.query_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
-        if view.rotary is not None:
-            q, k = rotate(q, view.rotary), rotate(k, view.rotary)
+        counts = (spec.heads, spec.key_value_heads, spec.key_value_heads)
+        q, k, v = ready_heads(heads, counts, (self.query_norm, self.key_norm), view.rotary)
         if past is None:
             mixed = attend(q, k, v, batch, batch, view, scaled=spec.scaled, dropout=spec.dropout * self.training)
         else:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from weft.model.attention import Attention, AttentionSpec, CrossAttention, LayerPast, View
 from weft.model.dropout import Dropout
 from weft.model.feedforward import FeedForward, FeedForwardSpec
+from weft.model.fused_layers import Norm, branch, norm_of_sum
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 
@@ -51,12 +52,16 @@ class Block(nn.Module):
         source: Packed | None = None,
         past: LayerPast | None = None,
     ) -> Tensor:
-        x = self._wrap(x, self.attention_norm, lambda h: self.attention_dropout(self.attention(h, batch, view, past)))
+        drop = self.attention_dropout
+        x = self._wrap(x, self.attention_norm, drop, lambda h: self.attention(h, batch, view, past))
         if (cross := self.cross) is not None:
-            x = self._wrap(x, self.cross_norm, lambda h: self.attention_dropout(cross(h, batch, memory, source, past)))
-        return self._wrap(x, self.feedforward_norm, lambda h: self.feedforward_dropout(self.feedforward(h)))
+            x = self._wrap(x, self.cross_norm, drop, lambda h: cross(h, batch, memory, source, past))
+        return self._wrap(x, self.feedforward_norm, self.feedforward_dropout, self.feedforward)
 
-    def _wrap(self, x: Tensor, norm: nn.Module | None, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def _wrap(self, x: Tensor, norm: Norm | None, drop: Dropout, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if norm is None:  # ModernBERT's first attention: the embeddings were normalised just before
-            return x + sublayer(x)
-        return norm(x + sublayer(x)) if self.post else x + sublayer(norm(x))
+            return x + drop(sublayer(x))
+        if self.post:
+            return norm_of_sum(norm, x, sublayer(x), drop.p * self.training)
+        normal, x = branch(norm, x)
+        return x + drop(sublayer(normal))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from weft.model.dropout import Dropout
+from weft.model.fused_layers import gate
 
 Activation = Literal["gelu", "gelu-tanh", "relu", "relu-squared", "silu", "tanh"]
 
@@ -42,6 +43,8 @@ class FeedForward(nn.Module):
         """What happens between the matrices."""
         if not self.spec.gated:
             return activate(x, self.spec.activation)
+        if self.spec.activation == "silu":
+            return gate(x)
         bent, linear = x.chunk(2, dim=-1)
         return activate(bent, self.spec.activation) * linear
 

@@ -8,7 +8,8 @@ from weft.corpus.archives import inner_name
 from weft.errors import InputError, suggest
 from weft.folders import disk_errors
 from weft.progress import say
-from weft.recipe import DataSection, check_section
+from weft.recipe import DataSection
+from weft.recipe_file import check_section
 from weft.tasks.data import Split, checked, read_split
 from weft.tasks.evaluation import Subject, evaluate_on
 from weft.tasks.intent import Intent

@@ -25,7 +25,8 @@ from weft.model.network import Architecture, count_parameters
 from weft.model.positions import longest
 from weft.objectives.objective import Batch
 from weft.progress import say
-from weft.recipe import DataSection, FinetunePlan, FinetuneSection, ModelSection, Recipe, check_section, read_recipe
+from weft.recipe import DataSection, FinetunePlan, FinetuneSection, ModelSection, Recipe
+from weft.recipe_file import check_section, read_recipe
 from weft.tasks.build import from_family, from_folder, reader_for
 from weft.tasks.catalog import TASKS
 from weft.tasks.evaluation import Subject, evaluate_on, losses_of, say_cut

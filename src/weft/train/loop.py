@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from weft.errors import WeftError
 from weft.model.flops import training_flops
@@ -204,12 +204,15 @@ def one_step(
             part = scaled_loss(network, batch.to(device), totals, spec.smoothing)
         part.backward()
         loss += part.item()
-    norm = float(clip_grad_norm_(network.parameters(), spec.clip if spec.clip > 0 else math.inf))
+    length = get_total_norm([weight.grad for weight in network.parameters() if weight.grad is not None])
+    norm = float(length)
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise Diverged(
             f"At step {step + 1} the loss is {loss} and its gradient {norm}: training has diverged. The weights are as "
             "the last checkpoint has them; try a lower learning rate, a longer warm-up or stronger clipping."
         )
+    if 0 < spec.clip < norm:  # a pass over all gradients that is often not needed
+        clip_grads_with_norm_(network.parameters(), spec.clip, length)
     set_rate(optimizers, spec.schedule(step), step)
     for optimizer in optimizers:
         optimizer.step()

@@ -13,7 +13,8 @@ from weft.corpus.read import find_files
 from weft.errors import FolderError, RecipeError
 from weft.folders import MANIFEST, changed_files, disk_errors, read_json, sha256_of, to_json, write_file
 from weft.progress import say
-from weft.recipe import ModelSection, PretrainPlan, Recipe, read_recipe
+from weft.recipe import ModelSection, PretrainPlan, Recipe
+from weft.recipe_file import read_recipe
 from weft.train.checkpoints import CHECKPOINTS, list_checkpoints
 from weft.train.planner import Planned
 
