@@ -20,7 +20,8 @@ GOLDEN = Path(__file__).parent / "golden.json"
 
 
 def curve(family, place):
-    recipe = read_recipe(write_recipe(family, place, steps=12), ["pretrain.dropout=0", "pretrain.learning_rate=0.001"])
+    settings = ["pretrain.dropout=0", "pretrain.learning_rate=0.001", "pretrain.precision=float32"]
+    recipe = read_recipe(write_recipe(family, place, steps=12), settings)
     pretrain(recipe, place, place / "run")
     return [round(line["loss"], 4) for line in read_metrics(place / "run")]
 

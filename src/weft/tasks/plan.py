@@ -16,10 +16,10 @@ from weft.tasks.task import Input, Learnt, Task
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget, steps_of
 from weft.train.loop import TrainSpec, one_step
-from weft.train.machine import has_fast_bfloat16
-from weft.train.materials import device, habits
+from weft.train.materials import habits
 from weft.train.optimizers import OptimizerSpec, make_optimizers
 from weft.train.schedules import Schedule
+from weft.train.trial import Precision, faster_precision
 
 BATCH, WRITING_BATCH = 32, 64  # examples in a step
 TUNED_RATE, TUNED_WIDTH, TUNED_POWER = 5e-5, 768, 1.5  # BERT-base's; narrower models take larger steps
@@ -53,13 +53,19 @@ def choose(
         "optimizer": optimizer,
         "learning_rate": float(f"{rate:.2g}"),
         "matrix_rate": FRESH_MATRICES if optimizer == "muon" else None,
-        "precision": "bfloat16" if has_fast_bfloat16(device()) else "float32",
+        "precision": "float32",
         "log_every": 1,
         "validate_every": 1,
         "checkpoint_every": 1,
     }
     said = {key: getattr(section, key) for key in type(section).model_fields if getattr(section, key) is not None}
     plan = FinetunePlan(**{**values, **said})
+
+    def step_seconds(precision: Precision) -> float:
+        return _seconds_per_step(plan.model_copy(update={"precision": precision}), task, network, inputs)
+
+    if section.precision is None:
+        plan = plan.model_copy(update={"precision": faster_precision(step_seconds)})
     steps = _steps(read_budget(plan.budget, "finetune.budget"), plan, task, network, inputs)
     interval = max(1, math.ceil(steps / VALIDATIONS))
     chosen = {"log_every": max(1, min(10, steps // 100)), "validate_every": interval, "checkpoint_every": interval}

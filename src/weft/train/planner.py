@@ -12,10 +12,10 @@ from weft.model.positions import longest
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan, PretrainSection
 from weft.train.budget import Budget, steps_of
-from weft.train.machine import has_fast_bfloat16, matmul_peak
+from weft.train.machine import matmul_peak
 from weft.train.materials import Materials, device
 from weft.train.scaling import LENGTH_FLOPS, batch_for, best_size, choose_size, design_of, ladder, length_for, worth_of
-from weft.train.trial import Cost, compiling_pays, measure_cost
+from weft.train.trial import Cost, compiling_pays, measure_cost, precision_for
 from weft.train.validation import tokens_read
 
 VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # over a run, and in each; at most
@@ -54,6 +54,8 @@ def make_plan(
         epoch = sum(map(len, materials.objectives("train", plan)))
         steps = steps_of(budget, batch_tokens=samples * length, samples=samples, epoch_samples=epoch)
         plan = _scheduled(settings, plan, steps)
+        if settings.precision is None:
+            plan = plan.model_copy(update={"precision": precision_for(model, plan, materials)})
     else:
         model, plan, ends = _fit_into(deadline, model, settings, materials, length)
     if settings.compile is None:
@@ -90,7 +92,8 @@ def _fit_into(
         return _chosen(settings, length, size, _width(size, materials))
 
     def measure(size: ModelSection) -> Cost:
-        return measure_cost(size, chosen_for(size), materials, min(5.0, 0.03 * (deadline - time.monotonic())))
+        seconds = min(5.0, 0.03 * (deadline - time.monotonic()))
+        return measure_cost(size, chosen_for(size), materials, seconds, settings.precision)
 
     vocabulary, train = materials.tokenizer.vocabulary, materials.data.splits["train"]
     unique = sum(map(len, train))
@@ -104,7 +107,7 @@ def _fit_into(
         peak,
         _worth(materials),
     )
-    plan = chosen_for(model)
+    plan = chosen_for(model).model_copy(update={"precision": cost.precision})
     test = tokens_read(materials.objectives("test", plan), plan.sequence_length)
     validation = min(sum(map(len, materials.data.splits["validation"])), plan.validation_tokens)
     ends = deadline - test * cost.token - END_SECONDS
@@ -132,7 +135,7 @@ def _chosen(settings: PretrainSection, length: int, model: ModelSection, width: 
         "learning_rate": float(f"{rate * (128 / width) ** 0.5:.2g}"),
         "matrix_rate": matrix_rate,
         "decay": DECAY if settings.schedule == "wsd" else None,
-        "precision": "bfloat16" if has_fast_bfloat16(device()) else "float32",
+        "precision": "float32",
         "compile": False,
         "log_every": 1,
         "validate_every": 1,
