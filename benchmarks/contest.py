@@ -14,10 +14,10 @@ from typing import Protocol
 import torch
 
 
-def matmul_peak(seconds: float = 1.0) -> float:
-    """The best fp32 matrix product this machine does, in FLOP/s: the limit to measure against."""
+def matmul_peak(seconds: float = 1.0, precision: torch.dtype = torch.float32) -> float:
+    """The best matrix product this machine does, in FLOP/s: the limit to measure against."""
     n = 1024
-    a, b = torch.randn(n, n), torch.randn(n, n)
+    a, b = (torch.randn(n, n).to(precision) for _ in range(2))
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
         began = time.perf_counter()
@@ -73,6 +73,8 @@ def report(
 class Trainee(Protocol):
     """A contestant in a process of its own, as in real life."""
 
+    precision: torch.dtype  # of its products
+
     def prepare(self, steps: int) -> None:
         """Outside of the clock."""
 
@@ -87,7 +89,7 @@ def be(trainee: Trainee) -> None:
         began = time.perf_counter()
         tokens, flops = trainee.train(int(line))
         seconds = time.perf_counter() - began
-        share = flops / seconds / matmul_peak(0.5)
+        share = flops / seconds / matmul_peak(0.5, trainee.precision)
         print(json.dumps({"rate": tokens / seconds, "share": share}), flush=True)
 
 

@@ -4,7 +4,8 @@
 
 1. Masked LM: BERT-mini, BERT's own WordPiece vocabulary, WikiText-2. The Trainer gets the text in packed blocks of 128
    tokens, as its example script does by default, and line by line, padded to the longest of each batch.
-2. Causal LM: GPT-2 with 6 layers, 384 wide, 8,000 tokens, sequences of 256.
+2. Causal LM: GPT-2 with 6 layers, 384 wide, 8,000 tokens, sequences of 256. Where the processor has bfloat16, also
+   with both using it.
 
 What counts is text: padding is no work. Each contestant has a process of its own, as in real life, and they take turns.
 Without the data, the shipped books stand in.
@@ -15,6 +16,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 import transformers
 from transformers import DataCollatorForLanguageModeling
 
@@ -27,6 +29,7 @@ from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokenizer.train import train_tokenizer
 from weft.tokens.shards import build_shards
+from weft.train.machine import has_fast_bfloat16
 from weft.train.memory import keep_freed_memory
 
 ROOT = Path(__file__).parent.parent
@@ -36,18 +39,28 @@ COMPARISONS = {  # name: what it is, and how many times as fast weft should be
     "dropout": ("masked LM, BERT-mini, dropout 0.1, Trainer packed", 3.0),
     "causal": ("causal LM, GPT-2 of 6 layers, 384 wide, dropout 0.1, Trainer packed", 1.5),
     "causal-plain": ("causal LM, GPT-2 of 6 layers, 384 wide, dropout 0.0, Trainer packed", 1.5),
+    "causal-bfloat16": ("causal LM, GPT-2 of 6 layers, 384 wide, dropout 0.0, both bfloat16, Trainer packed", 1.5),
 }
 RATE = 5e-4
 
 
-def ours(kind: str, model: weft.Model, tokenizer: Tokenizer, text: str, length: int, samples: int, place: Path) -> Ours:
+def ours(
+    kind: str,
+    model: weft.Model,
+    tokenizer: Tokenizer,
+    text: str,
+    length: int,
+    samples: int,
+    place: Path,
+    precision: torch.dtype = torch.float32,
+) -> Ours:
     shards = build_shards([text], tokenizer, place, separator=end_of_document(tokenizer, OBJECTIVES[kind]))
     objective = OBJECTIVES[kind].make(shards, tokenizer, length, MaskSpec())
-    return Ours(model.network, objective, samples, RATE)
+    return Ours(model.network, objective, samples, RATE, precision)
 
 
-def theirs(model, rows: list[list[int]], collator, samples: int) -> Theirs:
-    return Theirs(model, [{"input_ids": row} for row in rows], collator, samples, RATE)
+def theirs(model, rows: list[list[int]], collator, samples: int, precision: torch.dtype = torch.float32) -> Theirs:
+    return Theirs(model, [{"input_ids": row} for row in rows], collator, samples, RATE, precision)
 
 
 def text_of(data: Path) -> str:
@@ -81,7 +94,7 @@ def masked(data: Path, dropout: float, by_line: bool, who: str, place: Path) -> 
     return theirs(transformers.BertForMaskedLM(config), rows, collator, 16)
 
 
-def causal(data: Path, dropout: float, who: str, place: Path) -> Trainee:
+def causal(data: Path, dropout: float, precision: torch.dtype, who: str, place: Path) -> Trainee:
     text = text_of(data)
     (place / "text.txt").write_text(text)
     tokenizer = train_tokenizer([place / "text.txt"], "bpe", 8000)
@@ -89,14 +102,14 @@ def causal(data: Path, dropout: float, who: str, place: Path) -> Trainee:
     if who == "weft":
         rates = dict.fromkeys(("dropout", "attention_dropout", "embedding_dropout"), dropout)
         model = weft.create("gpt2", vocabulary=8000, layers=6, width=384, heads=6, positions=256, **rates)
-        return ours("causal", model, tokenizer, text, 256, 8, place / "tokens")
+        return ours("causal", model, tokenizer, text, 256, 8, place / "tokens", precision)
     config = transformers.GPT2Config(
         vocab_size=8000, n_positions=256, n_embd=384, n_layer=6, n_head=6,
         resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
     )  # fmt: skip
     rows = blocks(tokenizer.engine.encode(text, add_special_tokens=False).ids, 256)
     collator = DataCollatorForLanguageModeling(hugging_face(tokenizer), mlm=False)
-    return theirs(transformers.GPT2LMHeadModel(config), rows, collator, 8)
+    return theirs(transformers.GPT2LMHeadModel(config), rows, collator, 8, precision)
 
 
 def hugging_face(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:
@@ -114,7 +127,8 @@ def work(name: str, who: str, data: Path) -> None:
         keep_freed_memory()  # as `weft pretrain` does
     with tempfile.TemporaryDirectory() as folder:
         if name.startswith("causal"):
-            contestant = causal(data, 0.1 if name == "causal" else 0.0, who, Path(folder))
+            precision = torch.bfloat16 if name == "causal-bfloat16" else torch.float32
+            contestant = causal(data, 0.1 if name == "causal" else 0.0, precision, who, Path(folder))
         else:
             contestant = masked(data, 0.1 if name == "dropout" else 0.0, name == "lines", who, Path(folder))
         be(contestant)
@@ -132,7 +146,8 @@ def main() -> None:
     if options.who:
         work(options.only, options.who, options.data)
         return
-    for name in [options.only] if options.only else COMPARISONS:
+    possible = [name for name in COMPARISONS if name != "causal-bfloat16" or has_fast_bfloat16("cpu")]
+    for name in [options.only] if options.only else possible:
         compare_training(name, *COMPARISONS[name], *((2, 1) if options.quick else (options.rounds, 20)))
 
 

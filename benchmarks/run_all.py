@@ -1,8 +1,9 @@
-"""Run the benchmarks and write what they print into results.jsonl and RESULTS.md.
+"""Run the benchmarks and write what they print into results.jsonl, RESULTS.md and the READMEs' table.
 
-    python benchmarks/run_all.py [--only pretrain_vs_trainer] [--quick] [--rounds 7] [--data ../shared/data]
+    python benchmarks/run_all.py [--only pretrain_vs_trainer …] [--quick] [--rounds 7] [--data ../shared/data]
 
-`--only` measures one of them anew and keeps the others' lines. text8.py takes most of an hour and is not among them.
+`--only` measures some of them anew and keeps the others' lines; without a name after it, nothing is measured and the
+pages are written again. text8.py takes most of an hour and is not among them.
 """
 
 import argparse
@@ -17,15 +18,17 @@ import torch
 
 HERE = Path(__file__).parent
 SCRIPTS = [*sorted(script.stem for script in HERE.glob("*_vs_*.py")), "generate", "time_to_quality"]
+READMES = [HERE.parent / name for name in ("README.md", "README.zh-CN.md")]
+IN_README = ("forward_vs_transformers", "pretrain_vs_trainer", "finetune_vs_trainer", "predict_vs_pipeline", "generate")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", choices=SCRIPTS)
+    parser.add_argument("--only", choices=SCRIPTS, nargs="*")
     parser.add_argument("--quick", action="store_true", help="does it run, not how fast; nothing is written")
     options, rest = parser.parse_known_args()
     known = [json.loads(line) for line in (HERE / "results.jsonl").read_text().splitlines()]
-    for script in [options.only] if options.only else SCRIPTS:
+    for script in SCRIPTS if options.only is None else options.only:
         print(f"== {script}", file=sys.stderr, flush=True)
         command = [sys.executable, HERE / f"{script}.py", *rest, *(["--quick"] if options.quick else [])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -36,6 +39,10 @@ def main() -> None:
         known.sort(key=lambda line: SCRIPTS.index(line["script"]))
         (HERE / "results.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in known))
         (HERE / "RESULTS.md").write_text(as_markdown(known))
+        for readme in READMES:
+            before, begin, rest = readme.read_text("utf-8").partition("<!-- speed -->\n")
+            _, end, after = rest.partition("<!-- end of speed -->")
+            readme.write_text(before + begin + as_table(known) + end + after, "utf-8")
     print(as_markdown(known))
 
 
@@ -51,14 +58,25 @@ def as_markdown(lines: list[dict]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
-        keys = list(line)
-        peer = keys[keys.index("weft") + 1]
         low, high = line["spread"]
         rows.append(
-            f"| {line['benchmark']} | {line['weft']:,} {line['unit']} | {peer} {line[peer]:,} | **{line['ratio']}×** "
+            f"{compared(line)} "
             f"| {low}–{high} | {line['at_least']}× | {line.get('share_of_matmul_peak', '')} | {line['date']} |"
         )
     return "\n".join(rows) + "\n"
+
+
+def as_table(lines: list[dict]) -> str:
+    """The README's table: nothing but who was how fast."""
+    rows = [f"{compared(line)} |" for script in IN_README for line in lines if line["script"] == script]
+    return "\n".join(["| what | weft | peer | |", "|---|---|---|---|", *rows, ""])
+
+
+def compared(line: dict) -> str:
+    keys = list(line)
+    peer = keys[keys.index("weft") + 1]
+    ours = f"{line['weft']:,} {line['unit']}"
+    return f"| {line['benchmark']} | {ours} | {peer} {line[peer]:,} | **{line['ratio']}×**"
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ def train(model: str, text: Path, budget: str, folder: Path) -> dict:
         settings = [
             f"model={model}",
             f"pretrain.budget={budget}",
+            "pretrain.precision=float32",  # for both, so that it is not the processor's bfloat16 that decides
             f"corpus.sources=[{{path: {text.resolve()}}}]",
         ]
         command = [sys.executable, "-m", "weft", "pretrain", str(ROOT / "recipes/text8.yml"), *settings]
@@ -90,7 +91,7 @@ def write(rows: list[tuple], lines: list[Line], budget: str) -> None:
         f"`recipes/text8.yml` with `budget: {budget}` on two CPU cores, text8 (first 74 MB): 66 million characters to",
         "learn from, 4 million to validate on, 4 million to test on. weft chose the rest ([how](budget.md)), but",
         "for the LSTM's size: the law is one of Transformers, and 2 × 256 does better than the 2 × 192 it asks for.",
-        "`python benchmarks/text8.py` measures it again.",
+        "Both compute in fp32. `python benchmarks/text8.py` measures it again.",
         "",
         "| model | parameters | characters seen | bits per character, test |",
         "|---|---|---|---|",

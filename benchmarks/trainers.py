@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from transformers import Trainer, TrainingArguments
 
 from weft.model.flops import training_flops
@@ -18,10 +19,18 @@ DECAY = 0.01
 
 
 class Ours:
-    def __init__(self, network: Network, objective: Objective, samples: int, rate: float) -> None:
-        self.network, self.objectives = network.train(), [objective]
+    def __init__(
+        self,
+        network: Network,
+        objective: Objective,
+        samples: int,
+        rate: float,
+        precision: torch.dtype = torch.float32,
+    ) -> None:
+        self.network, self.objectives, self.precision = network.train(), [objective], precision
         self.order = Order((len(objective),), (1.0,), 0)
-        self.spec = TrainSpec(10**6, samples, Schedule(10**6, "linear"), OptimizerSpec("adamw", rate, DECAY))
+        schedule, optimizer = Schedule(10**6, "linear"), OptimizerSpec("adamw", rate, DECAY)
+        self.spec = TrainSpec(10**6, samples, schedule, optimizer, precision=precision)
         self.optimizers = make_optimizers(self.network, self.spec.optimizer)
         self.step = 0
 
@@ -42,9 +51,16 @@ class Theirs:
     """Made anew for each turn outside the clock, so that only training counts."""
 
     def __init__(
-        self, model: Any, rows: Sequence[dict[str, Any]], collator: Callable, samples: int, rate: float
+        self,
+        model: Any,
+        rows: Sequence[dict[str, Any]],
+        collator: Callable,
+        samples: int,
+        rate: float,
+        precision: torch.dtype = torch.float32,
     ) -> None:
         self.model, self.rows, self.collator, self.samples, self.rate = model, rows, collator, samples, rate
+        self.precision = precision
         self.place, self.turns = tempfile.mkdtemp(), 0
 
     def prepare(self, steps: int) -> None:
@@ -52,6 +68,7 @@ class Theirs:
             self.place, max_steps=steps, per_device_train_batch_size=self.samples, learning_rate=self.rate,
             weight_decay=DECAY, optim="adamw_torch_fused", report_to=[], save_strategy="no",
             logging_strategy="no", disable_tqdm=True, use_cpu=True, seed=self.turns,
+            bf16=self.precision == torch.bfloat16,
         )  # fmt: skip
         self.turns += 1
         self.seen = 0

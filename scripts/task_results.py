@@ -2,11 +2,14 @@
 
     python scripts/task_results.py --data ../shared/data --work runs/results [--only sst2 …]
 
-What is finished is not done again. Each run has a fixed seed and a budget that two cores keep in at most 15 minutes (30
-for translation); training data may be a part, test data is always all there is.
+All of it takes some hours. What is finished is not done again; the newest result of each experiment is kept in
+docs/results.json, from which the page is made, so that they need not be done in one go. Each run has a fixed seed and a
+budget that two cores keep in at most 15 minutes (30 for translation); training data may be a part, test data is always
+all there is.
 """
 
 import argparse
+import datetime
 import json
 import sys
 from collections.abc import Callable
@@ -26,7 +29,8 @@ from weft.train.budget import read_budget
 from weft.train.run_folder import MODEL
 
 ROOT = Path(__file__).parent.parent
-PAGE, CURVE = ROOT / "docs/results.md", ROOT / "docs/pretraining-pays.svg"
+PAGE, KEPT, CURVE = (ROOT / "docs" / name for name in ("results.md", "results.json", "pretraining-pays.svg"))
+Kept = dict[str, dict[str, Any]]  # by experiment
 
 
 def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
@@ -75,52 +79,75 @@ def recipe_of(one: Experiment) -> dict[str, Any]:
     return {"finetune": one.finetune} | ({"tokenizer": one.tokenizer} if one.tokenizer else {})
 
 
-def carry_out(name: str, tree: dict[str, Any], places: dict[str, str], work: Path) -> None:
-    """After the pre-training that it begins with."""
+def carry_out(name: str, one: Experiment | None, places: dict[str, str], work: Path) -> None:
+    """After the pre-training that it begins with. Without an experiment, it is one of those itself."""
+    tree = PRETRAINED[name] if one is None else recipe_of(one)
     for needed in PRETRAINED:
         if f"{{{needed}}}" in str(tree):
-            carry_out(needed, PRETRAINED[needed], places, work)
+            carry_out(needed, None, places, work)
     say(f"\n== {name}\n")
     recipe = work / f"{name}.yml"
     recipe.write_text(yaml.safe_dump({"name": name, **filled(tree, places)}, sort_keys=False))
     run(read_recipe(recipe), work, work / name)
+    keep(name, one, work)
+    write_page()
 
 
-def results_of(name: str, work: Path) -> dict[str, Any] | None:
+def keep(name: str, one: Experiment | None, work: Path) -> None:
+    """What the page says of a run; without an experiment, of pre-training, how much it read and how it guesses."""
     manifest = work / name / "weft.json"
-    return json.loads(manifest.read_text()).get("results") if manifest.is_file() else None
+    results = json.loads(manifest.read_text())["results"]
+    if one is None:
+        guessed = results["validation"]["validation_masked_accuracy"]
+        said = {"tokens": results["tokens"], "masked_words_found": guessed}
+    else:
+        cost, beside = results["cost"], results["baseline"]
+        said = {
+            "score": results["figures"][one.score],
+            "interval": results["intervals"].get(one.score),
+            "examples": results["examples"],
+            "classical": beside["figures"][one.score],
+            "classical_method": beside["name"],
+            **{key: cost[key] for key in ("training_examples", "training_seconds", "latency_ms_p50")},
+        }
+    when = datetime.date.fromtimestamp(manifest.stat().st_mtime)
+    kept = read_kept() | {name: {**said, "date": when.isoformat()}}
+    write_file(KEPT, (json.dumps(kept, indent=1, sort_keys=True) + "\n").encode())
 
 
-def judged(one: Experiment, results: dict[str, Any]) -> str:
-    low, high = results["intervals"].get(one.score, [float("nan")] * 2)
-    return f"**{results['figures'][one.score]:.3g}** ({low:.3g} – {high:.3g})"
+def read_kept() -> Kept:
+    return json.loads(KEPT.read_text()) if KEPT.is_file() else {}
 
 
-def table(work: Path) -> list[str]:
+def judged(result: dict[str, Any]) -> str:
+    low, high = result["interval"] or [float("nan")] * 2
+    return f"**{result['score']:.3g}** ({low:.3g} – {high:.3g})"
+
+
+def table(kept: Kept) -> list[str]:
     lines = [
         "| task | judged on | score | begins | result (95 %) | classical method | learnt from | seconds | ms p50 |",
         "|---|---|---|---|---|---|---:|---:|---:|",
     ]
     for name, one in EXPERIMENTS.items():
-        if (results := results_of(name, work)) is None:
+        if (result := kept.get(name)) is None:
             continue
-        beside, cost = results["baseline"], results["cost"]
         cells = (
             one.title,
-            f"{one.data} ({results['examples']:,})",
+            f"{one.data} ({result['examples']:,})",
             one.score,
             one.begins,
-            judged(one, results),
-            f"{beside['figures'][one.score]:.3g} ({beside['name']})",
-            f"{cost['training_examples']:,}",
-            f"{cost['training_seconds']:,.0f}",
-            f"{cost['latency_ms_p50']:.1f}",
+            judged(result),
+            f"{result['classical']:.3g} ({result['classical_method']})",
+            f"{result['training_examples']:,}",
+            f"{result['training_seconds']:,.0f}",
+            f"{result['latency_ms_p50']:.1f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def curve_table(work: Path) -> list[str]:
+def curve_table(kept: Kept) -> list[str]:
     """Downstream scores by the time that went into pre-training; none before all of them are there."""
     titles = [f"{EXPERIMENTS[task].data}, {EXPERIMENTS[task].score}" for task in CURVES]
     lines = [
@@ -130,14 +157,13 @@ def curve_table(work: Path) -> list[str]:
     points: dict[str, list[tuple[float, float]]] = {task: [] for task in CURVES}
     for budget in ("0s", *BUDGETS):
         cells = []
-        for task, small in CURVES.items():
-            one, results = small[f"{task}-small-{budget}"], results_of(f"{task}-small-{budget}", work)
-            if results is None:
+        for task in CURVES:
+            if (result := kept.get(f"{task}-small-{budget}")) is None:
                 return []
-            cells.append(judged(one, results))
-            points[task].append((read_budget(budget, "budget").amount / 60, results["figures"][one.score]))
-        learnt = results_of(f"en-bert-{budget}", work)
-        seen = f"{learnt['tokens']:,} | {learnt['validation']['validation_masked_accuracy']:.1%}" if learnt else "0 | –"
+            cells.append(judged(result))
+            points[task].append((read_budget(budget, "budget").amount / 60, result["score"]))
+        learnt = kept.get(f"en-bert-{budget}")
+        seen = f"{learnt['tokens']:,} | {learnt['masked_words_found']:.1%}" if learnt else "0 | –"
         lines.append(f"| {budget} | {seen} | {' | '.join(cells)} |")
     colours = ("#2563eb", "#d9730d")
     drawn = [
@@ -148,13 +174,13 @@ def curve_table(work: Path) -> list[str]:
     return [*lines, "", f"![score by minutes of pre-training]({CURVE.name})"]
 
 
-def write_page(work: Path) -> None:
-    text = PAGE.read_text()
-    for mark, lines in (("table", table(work)), ("curve", curve_table(work))):
+def write_page() -> None:
+    text, kept = PAGE.read_text(), read_kept()
+    for mark, lines in (("table", table(kept)), ("curve", curve_table(kept))):
         before, _, rest = text.partition(f"<!-- {mark} -->")
         _, _, after = rest.partition(f"<!-- end of {mark} -->")
         text = f"{before}<!-- {mark} -->\n" + "\n".join(lines) + f"\n<!-- end of {mark} -->{after}"
-    PAGE.write_text(text)
+    write_file(PAGE, text.encode())
     say(f"Written: {PAGE}")
 
 
@@ -176,8 +202,7 @@ def main() -> None:
     places = {"data": str(data), "work": str(work), "minilm": minilm}
     places |= {name: str(work / name / MODEL) for name in PRETRAINED}
     for name in options.only or everything:
-        carry_out(name, PRETRAINED[name] if name in PRETRAINED else recipe_of(everything[name]), places, work)
-    write_page(work)
+        carry_out(name, everything.get(name), places, work)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from weft.errors import FolderError
 
@@ -112,7 +112,16 @@ def locked(file: Path, otherwise: str) -> Iterator[None]:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FolderError(otherwise) from None
+        if fcntl is not None and not _is_open_as(handle, file):  # its owner put it away while we took hold of it
+            raise FolderError(otherwise)
         yield
+
+
+def _is_open_as(handle: IO[bytes], file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

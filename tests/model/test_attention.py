@@ -153,6 +153,28 @@ def test_what_is_no_number_does_not_vanish(bad):
 
 
 @needs_kernels
+def test_a_gradient_may_come_in_any_layout():
+    torch.manual_seed(0)
+    (batch,) = batches_of([30, 11])
+    q, k, v = (torch.randn(41, 2, 32, requires_grad=True) for _ in range(3))
+    mixed = attend(q, k, v, batch, batch, View(True), scaled=True, dropout=0.0)
+    spread = torch.randn(1).expand(41, 2, 32)
+    ours = torch.autograd.grad(mixed, (q, k, v), spread, retain_graph=True)
+    for one, other in zip(ours, torch.autograd.grad(mixed, (q, k, v), spread.contiguous()), strict=True):
+        assert torch.equal(one, other)
+
+
+@needs_kernels
+def test_batches_of_different_sequences_are_refused():
+    q, k = torch.randn(10, 2, 16), torch.randn(12, 2, 16)
+    two, three = (pack([[0] * length for length in lengths]) for lengths in ((5, 5), (4, 4, 4)))
+    with pytest.raises(ValueError, match="same sequences"):
+        attend(q, k, k, two, three, View(), scaled=True, dropout=0.0)
+    with pytest.raises(ValueError, match="same sequences"):
+        attend(q, k, k, two, two, View(), scaled=True, dropout=0.0)
+
+
+@needs_kernels
 def test_a_sequence_is_the_same_with_any_neighbours():
     torch.manual_seed(0)
     q, k, v = (torch.randn(40, 2, 32) for _ in range(3))

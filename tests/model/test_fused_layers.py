@@ -184,3 +184,30 @@ def test_the_number_of_threads_changes_nothing():
         torch.testing.assert_close(gradient(), several, atol=0, rtol=1e-6)
     finally:
         torch.set_num_threads(threads)
+
+
+def test_more_dimensions_take_the_formula():
+    x = torch.randn(2, 3, 8)
+    torch.testing.assert_close(gate(x), gate(x.flatten(0, 1)).view(2, 3, 4))
+    norm, s = nn.LayerNorm(8), torch.randn(2, 3, 8)
+    torch.testing.assert_close(norm_of_sum(norm, x, s, 0.0), norm(x + s))
+    torch.testing.assert_close(branch(norm, x)[0], norm(x))
+
+
+def test_the_way_that_goes_on_may_be_the_only_one_that_is_used():
+    x = torch.randn(4, 8, requires_grad=True)
+    for norm in (RMSNorm(8, eps=1e-5), nn.LayerNorm(8)):
+        assert torch.equal(torch.autograd.grad(branch(norm, x)[1].sum(), x)[0], torch.ones(4, 8))
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "qwen3", "t5"])
+def test_with_products_in_bfloat16_the_rest_stays_in_fp32(family):
+    """So the hidden states are those of fp32 but for the rounding of the products."""
+    network = weft.create(family, vocabulary=30, layers=2, width=32, heads=2, seed=3).network.eval()
+    batch = pack([list(range(1, 20)), [4, 5, 6]])
+    target = (pack([[1, 2, 3], [4, 5]]),) if family == "t5" else ()
+    plain = network(batch, *target)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = network(batch, *target)
+    assert rounded.dtype == torch.float32
+    assert (rounded - plain).norm() / plain.norm() < 0.06

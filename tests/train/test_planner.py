@@ -18,7 +18,7 @@ FLOPS = 1e11  # per second
 
 def cost_of(size):
     """As if a step cost exactly its arithmetic."""
-    return Cost(step=6 * weights_of(size, 100) * 4096 / FLOPS, token=1e-6)
+    return Cost(step=6 * weights_of(size, 100) * 4096 / FLOPS, token=1e-6, precision="float32")
 
 
 def chosen(seconds, unique=1e12, worth=1.0):
@@ -49,7 +49,7 @@ def test_a_neighbour_that_costs_less_than_guessed_is_found():
 
     def measure(size):
         measured.append(size)
-        return Cost(step=0.1, token=1e-6)
+        return Cost(step=0.1, token=1e-6, precision="float32")
 
     size, _ = choose_size(sizes, 100, lambda: 1000.0, 4096, 1e12, measure, FLOPS)
     assert size is sizes[-1]

@@ -14,7 +14,7 @@ beats a padded batch with a mask by 2× and nested tensors by 15×.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from weft.model.dropout import drop
 from weft.model.fused_attention import attend_fused, is_fused
-from weft.model.fused_layers import ready_heads
+from weft.model.fused_layers import ready_heads, widened
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 
@@ -134,11 +134,13 @@ def attend(
 ) -> Tensor:
     """Each query sequence over its own key sequence; flat in, flat out (T, H, D)."""
     scale = q_THD.shape[-1] ** -0.5 if scaled else 1.0
+    q_THD, k_THD, v_THD = map(widened, (q_THD, k_THD, v_THD))
     if _has_varlen(q_THD, view) and not dropout:
         return _attend_varlen(q_THD, k_THD, v_THD, queries, keys, view, scale)
     if view.bias is None and is_fused(q_THD, v_THD, keys, dropout=dropout):
-        how: dict[str, Any] = {"causal": view.causal, "window": view.window, "scale": scale, "dropout": dropout}
-        return attend_fused(q_THD, k_THD, v_THD, queries, keys, **how)
+        return attend_fused(
+            q_THD, k_THD, v_THD, queries, keys, causal=view.causal, window=view.window, scale=scale, dropout=dropout
+        )
     runs = _shared_runs(queries, keys)
     if len(runs) == 1:
         return _attend_dense(q_THD, k_THD, v_THD, runs[0], view, scale, dropout)

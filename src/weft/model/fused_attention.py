@@ -2,7 +2,8 @@
 
 torch has a kernel for sequences of one length, which cannot drop. Many lengths are as many calls, each of a dozen
 operations with dropout. `attention.c` takes them all: two to four times as fast with dropout, up to three times for
-short sequences without it, as fast for long ones. A sequence's result does not depend on its neighbours, to the bit.
+short sequences without it, as fast for long ones. What the kernel gives for a sequence does not depend on its
+neighbours, to the bit.
 """
 
 import ctypes
@@ -71,6 +72,9 @@ def attend_fused(
     dropout: float,
 ) -> Tensor:
     """Each query sequence over its own key sequence; flat in, flat out (T, H, D)."""
+    for x, batch in ((q_THD, queries), (k_THD, keys), (v_THD, keys)):
+        if len(x) != sum(batch.lengths) or len(batch.lengths) != len(keys.lengths):
+            raise ValueError("queries, keys and values must be those of the same sequences")
     kernels = load_kernels()
     assert kernels is not None
     seed = int(torch.randint(2**32, ())) if dropout else 0
@@ -131,8 +135,9 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, sums, *_ = ctx.saved_tensors
+        grad = grad.contiguous()  # held here: only its address goes on
         grads = [x.new_empty(x.shape) for x in (q, k, v)]
-        known, scratch = _places(out, sums, grad.contiguous()), _scratch(ctx.kernels, ctx.shape)
+        known, scratch = _places(out, sums, grad), _scratch(ctx.kernels, ctx.shape)
         ctx.kernels.backward(
             *_strided(q, k, v), *known, *_strided(*grads), scratch.data_ptr(), ctypes.addressof(ctx.shape), threads()
         )

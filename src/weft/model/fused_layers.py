@@ -44,6 +44,13 @@ def is_fused(*tensors: Tensor) -> bool:
     )
 
 
+def widened(x: Tensor) -> Tensor:
+    """What a product gave in bfloat16, under autocast: on CPU the passes after it are in fp32."""
+    if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and load_library() is not None:
+        return x.float()
+    return x
+
+
 def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
     if x.dim() == 2 and is_fused(x, gain):
         return _Rms.apply(x, gain, epsilon)[0]
@@ -52,7 +59,7 @@ def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
 
 def branch(norm: Norm, x_TW: Tensor) -> tuple[Tensor, Tensor]:
     """(norm(x), x): the gradients of both ways meet in one pass."""
-    if not is_fused(x_TW, norm.weight):
+    if x_TW.dim() != 2 or not is_fused(x_TW, *_weights(norm)):
         return norm(x_TW), x_TW
     if isinstance(norm, nn.RMSNorm):
         return _Rms.apply(x_TW, norm.weight, norm.eps)
@@ -61,7 +68,8 @@ def branch(norm: Norm, x_TW: Tensor) -> tuple[Tensor, Tensor]:
 
 def norm_of_sum(norm: Norm, x_TW: Tensor, s_TW: Tensor, dropout: float) -> Tensor:
     """norm(x + drop(s))."""
-    if not isinstance(norm, nn.LayerNorm) or not is_fused(x_TW, s_TW, norm.weight):
+    s_TW = widened(s_TW)
+    if not isinstance(norm, nn.LayerNorm) or x_TW.dim() != 2 or not is_fused(x_TW, s_TW, *_weights(norm)):
         return norm(x_TW + (drop(s_TW, dropout) if dropout else s_TW))
     normal, _ = _Layer.apply(x_TW, s_TW, norm.weight, norm.bias, norm.eps, dropout)
     return normal
@@ -69,7 +77,8 @@ def norm_of_sum(norm: Norm, x_TW: Tensor, s_TW: Tensor, dropout: float) -> Tenso
 
 def gate(up_TI: Tensor) -> Tensor:
     """SwiGLU's bend of the two halves: silu(a) b."""
-    if is_fused(up_TI):
+    up_TI = widened(up_TI)
+    if up_TI.dim() == 2 and is_fused(up_TI):
         return _Gate.apply(up_TI)
     a, b = up_TI.chunk(2, dim=-1)
     return F.silu(a) * b
@@ -82,8 +91,10 @@ def ready_heads(
     table: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values out of their joint projection; the first two normalised and turned."""
-    if table is not None and is_fused(heads_THD, *table) and not any(isinstance(norm, nn.LayerNorm) for norm in norms):
-        gains = [None if norm is None else norm.weight for norm in norms]
+    heads_THD = widened(heads_THD)
+    gains = [None if norm is None else norm.weight for norm in norms]
+    tensors = [heads_THD, *(gain for gain in gains if gain is not None), *(table or ())]
+    if table is not None and is_fused(*tensors) and not any(isinstance(norm, nn.LayerNorm) for norm in norms):
         epsilon = 0.0 if norms[0] is None else norms[0].eps
         q, k, v = _Heads.apply(heads_THD, *gains, *table, tuple(counts), epsilon).split(list(counts), dim=1)
         return q, k, v
@@ -91,6 +102,10 @@ def ready_heads(
     if norms[0] is not None and norms[1] is not None:
         q, k = norms[0](q), norms[1](k)
     return (q, k, v) if table is None else (rotate(q, table), rotate(k, table), v)
+
+
+def _weights(norm: Norm) -> list[Tensor]:
+    return [norm.weight, norm.bias] if isinstance(norm, nn.LayerNorm) and norm.bias is not None else [norm.weight]
 
 
 class _Rms(torch.autograd.Function):
@@ -104,11 +119,12 @@ class _Rms(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, more: Tensor | None) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor | None, more: Tensor | None) -> tuple[Tensor, Tensor, None]:
         x, gain, scales = ctx.saved_tensors
         out, gains = torch.empty_like(x), _partial(x.shape[1:])
+        grad = torch.zeros_like(x) if grad is None else grad.contiguous()
         more = None if more is None else more.contiguous()
-        _call("rms_backward", [grad.contiguous(), x, gain, scales, more, out, gains], x.shape)
+        _call("rms_backward", [grad, x, gain, scales, more, out, gains], x.shape)
         return out, gains.sum(0), None
 
 
@@ -128,11 +144,12 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, more: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor | None, more: Tensor | None) -> tuple[Tensor | None, ...]:
         total, gain, stats = ctx.saved_tensors
+        grad = torch.zeros_like(total) if grad is None else grad.contiguous()
         out, (gains, biases) = torch.empty_like(total), (_partial(gain.shape) for _ in range(2))
         less = torch.empty_like(total) if ctx.is_sum and ctx.draw[0] < 1 else None
-        known = [grad.contiguous(), total, gain, stats, None if more is None else more.contiguous()]
+        known = [grad, total, gain, stats, None if more is None else more.contiguous()]
         _call("layer_backward", [*known, out, less, gains, biases], [*total.shape, *ctx.draw])
         of_sum = None if not ctx.is_sum else out if less is None else less
         return out, of_sum, gains.sum(0), biases.sum(0) if ctx.has_bias else None, None, None
@@ -190,26 +207,54 @@ def _draw(dropout: float) -> tuple[float, int, int]:
 
 def _partial(shape: Sequence[int]) -> Tensor:
     """Gradients of weights before they are added up; see layers.c."""
-    library = load_library()
-    assert library is not None
-    return torch.empty(library.weft_chunks(), *shape, dtype=torch.float32, device="cpu")
+    return torch.empty(_library().weft_chunks(), *shape, dtype=torch.float32, device="cpu")
 
 
 def _call(name: str, tensors: Sequence[Tensor | None], numbers: Sequence[float]) -> None:
-    library = load_library()
+    library = _library()
     places = [None if x is None else x.data_ptr() for x in tensors]
     getattr(library, f"weft_{name}")(*places, *numbers, threads())
 
 
 @functools.cache
 def load_library() -> ctypes.CDLL | None:
-    """None where there is no compiler or no cache: then it goes without."""
+    """None where there is no compiler, no cache, or not the right numbers: then it goes without."""
     try:
-        library = open_library(SOURCE)
-        for name, arguments in ARGUMENTS.items():
-            function = getattr(library, f"weft_{name}")
-            function.argtypes, function.restype = [*arguments, ctypes.c_int], None
-        library.weft_chunks.restype = NUMBER
+        with (
+            torch.device("cpu"),
+            torch.autocast("cpu", enabled=False),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            return _library() if _is_right() else None
     except FAULTS:
         return None
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = open_library(SOURCE)
+    for name, arguments in ARGUMENTS.items():
+        function = getattr(library, f"weft_{name}")
+        function.argtypes, function.restype = [*arguments, ctypes.c_int], None
+    library.weft_chunks.restype = NUMBER
     return library
+
+
+def _is_right() -> bool:
+    """Tried before it is trusted, with numbers of its own: a training run's dropout must not notice."""
+    chance = torch.Generator().manual_seed(0)
+    x, s, gain, bias, wanted = (
+        torch.randn(shape, generator=chance, dtype=torch.float32, requires_grad=True)
+        for shape in ((5, 34), (5, 34), (34,), (34,), (5, 34))
+    )
+    a, b = x.chunk(2, dim=-1)
+    pairs = (
+        (_Rms.apply(x, gain, 1e-6)[0], F.rms_norm(x, gain.shape, gain, 1e-6)),
+        (_Layer.apply(x, s, gain, bias, 1e-6, 0.0)[0], F.layer_norm(x + s, gain.shape, gain, bias, 1e-6)),
+        (_Gate.apply(x), F.silu(a) * b),
+    )
+    both = [[[out, *torch.autograd.grad(out, (x,), wanted[:, : out.shape[1]])] for out in pair] for pair in pairs]
+    return all(
+        torch.allclose(one, other, atol=1e-4) for ours, plain in both for one, other in zip(ours, plain, strict=True)
+    )

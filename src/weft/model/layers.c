@@ -37,7 +37,7 @@ void weft_rms_backward(const float *grad, const float *x, const float *gain, con
         float *partial = gains + chunk * width;
         memset(partial, 0, width * sizeof(float));
         for (int64_t row = BEGIN; row < END; row++) {
-            const float *from = x + row * width, *up = grad + row * width, *add = more + row * width;
+            const float *from = x + row * width, *up = grad + row * width, *add = more ? more + row * width : NULL;
             float *to = out + row * width, scale = scales[row], along = 0;
             SIMD for (int64_t i = 0; i < width; i++) partial[i] += up[i] * from[i] * scale;
 #pragma omp simd reduction(+ : along)
@@ -98,7 +98,7 @@ void weft_layer_backward(const float *grad, const float *x, const float *gain, c
         memset(gain_part, 0, width * sizeof(float));
         memset(bias_part, 0, width * sizeof(float));
         for (int64_t row = BEGIN; row < END; row++) {
-            const float *from = x + row * width, *up = grad + row * width, *add = more + row * width;
+            const float *from = x + row * width, *up = grad + row * width, *add = more ? more + row * width : NULL;
             float *to = out + row * width, mean = stats[2 * row], scale = stats[2 * row + 1], total = 0, along = 0;
 #pragma omp simd reduction(+ : total, along)
             for (int64_t i = 0; i < width; i++) {

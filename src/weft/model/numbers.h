@@ -1,6 +1,9 @@
 /* Numbers that a loop makes several of at once: powers of e, and chance. */
 
+#pragma once
+
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import time
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -15,11 +14,11 @@ from weft.tasks.rewrite import Rewrite
 from weft.tasks.task import Input, Learnt, Task
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget, steps_of
-from weft.train.loop import TrainSpec, one_step
+from weft.train.loop import TrainSpec
 from weft.train.materials import habits
-from weft.train.optimizers import OptimizerSpec, make_optimizers
+from weft.train.optimizers import OptimizerSpec
 from weft.train.schedules import Schedule
-from weft.train.trial import Precision, faster_precision
+from weft.train.trial import Precision, faster_precision, step_times
 
 BATCH, WRITING_BATCH = 32, 64  # examples in a step
 TUNED_RATE, TUNED_WIDTH, TUNED_POWER = 5e-5, 768, 1.5  # BERT-base's; narrower models take larger steps
@@ -29,7 +28,7 @@ FRESH_MUON, FRESH_MATRICES = 5e-3, 0.02  # AdamW's part, and Muon's
 EASIER = {"all": 1.0, "lora": 5.0, "head": 20.0}  # what learns less can learn faster
 VALIDATIONS = 10
 TIME_SHARE = 0.92  # of a budget in time that goes to steps: the rest validates and saves
-TRIAL_STEPS = 5
+TRIAL_SECONDS = 1.0
 BETAS = (0.9, 0.999)
 
 
@@ -61,12 +60,19 @@ def choose(
     said = {key: getattr(section, key) for key in type(section).model_fields if getattr(section, key) is not None}
     plan = FinetunePlan(**{**values, **said})
 
-    def step_seconds(precision: Precision) -> float:
-        return _seconds_per_step(plan.model_copy(update={"precision": precision}), task, network, inputs)
+    times: dict[Precision, list[float]] = {}
+
+    def try_with(precision: Precision) -> list[float]:
+        times[precision] = _step_times(plan.model_copy(update={"precision": precision}), task, network, inputs)
+        return times[precision]
 
     if section.precision is None:
-        plan = plan.model_copy(update={"precision": faster_precision(step_seconds)})
-    steps = _steps(read_budget(plan.budget, "finetune.budget"), plan, task, network, inputs)
+        plan = plan.model_copy(update={"precision": faster_precision(try_with)})
+    budget = read_budget(plan.budget, "finetune.budget")
+    if budget.kind == "seconds":
+        steps = _steps_in(budget.amount, median(times.get(plan.precision) or try_with(plan.precision)))
+    else:
+        steps = _steps_of(budget, plan, inputs)
     interval = max(1, math.ceil(steps / VALIDATIONS))
     chosen = {"log_every": max(1, min(10, steps // 100)), "validate_every": interval, "checkpoint_every": interval}
     chosen = {key: value for key, value in chosen.items() if getattr(section, key) is None}
@@ -93,14 +99,15 @@ def spec_of(plan: FinetunePlan, seed: int) -> TrainSpec:
     )
 
 
-def _steps(budget: Budget, plan: FinetunePlan, task: Task, network: Network, inputs: Sequence[Input]) -> int:
-    if budget.kind == "seconds":
-        seconds = _seconds_per_step(plan, task, network, inputs)
-        steps = int(budget.amount * TIME_SHARE / seconds)
-        if steps < 1:
-            raise RecipeError(f"finetune.budget is too short: a step takes {seconds:.1f} s.")
-        say(f"A step takes {seconds:.2f} s here, so there is time for {steps:,}.")
-        return steps
+def _steps_in(seconds: float, step: float) -> int:
+    steps = int(seconds * TIME_SHARE / step)
+    if steps < 1:
+        raise RecipeError(f"finetune.budget is too short: a step takes {step:.1f} s.")
+    say(f"A step takes {step:.2f} s here, so there is time for {steps:,}.")
+    return steps
+
+
+def _steps_of(budget: Budget, plan: FinetunePlan, inputs: Sequence[Input]) -> int:
     tokens = sum(len(one.ids) for one in inputs) / len(inputs) * plan.batch
     return steps_of(
         budget,
@@ -111,14 +118,8 @@ def _steps(budget: Budget, plan: FinetunePlan, task: Task, network: Network, inp
     )
 
 
-def _seconds_per_step(plan: FinetunePlan, task: Task, network: Network, inputs: Sequence[Input]) -> float:
-    """With a network that is thrown away, so that the run stays a function of its seed."""
-    trial = copy.deepcopy(network).train()
-    spec = spec_of(plan.model_copy(update={"budget": f"{TRIAL_STEPS} steps"}), plan.seed)
-    optimizers, order = make_optimizers(trial, spec.optimizer), Order((len(inputs),), (1.0,), plan.seed)
-    spent = []
-    for step in range(TRIAL_STEPS):
-        began = time.perf_counter()
-        one_step(trial, [Learnt(task, inputs)], order, optimizers, spec, step)
-        spent.append(time.perf_counter() - began)
-    return median(spent[1:])
+def _step_times(plan: FinetunePlan, task: Task, network: Network, inputs: Sequence[Input]) -> list[float]:
+    """With a copy of the network, so that the run stays a function of its seed."""
+    spec = spec_of(plan.model_copy(update={"budget": "1 steps"}), plan.seed)
+    order = Order((len(inputs),), (1.0,), plan.seed)
+    return step_times(copy.deepcopy(network), [Learnt(task, inputs)], order, spec, TRIAL_SECONDS)

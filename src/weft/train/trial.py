@@ -3,17 +3,19 @@ function of its seed.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Literal
 
 import torch
 
 from weft.model.network import Network
+from weft.objectives.objective import Objective
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan
 from weft.tokens.order import Order
-from weft.train.loop import one_step, validate
+from weft.train.loop import TrainSpec, one_step, validate
 from weft.train.machine import has_fast_bfloat16
 from weft.train.materials import Materials, device
 from weft.train.optimizers import make_optimizers
@@ -30,52 +32,44 @@ Precision = Literal["float32", "bfloat16"]
 class Cost:
     step: float  # seconds of a training step
     token: float  # seconds of validation, per token
-    precision: Precision = "float32"
+    precision: Precision
 
 
-def faster_precision(seconds_per_step: Callable[[Precision], float]) -> Precision:
-    """Of the products. A CPU may have bfloat16 and still be slower with it: what lies between the products has its
-    kernels in fp32 only, and in a small model that is much of a step. So real steps decide.
+def faster_precision(step_times: Callable[[Precision], list[float]]) -> Precision:
+    """Of the products. A CPU may have bfloat16 and still be slower with it: what lies between the products is done in
+    fp32, and in a small model that is much of a step. So real steps decide, the fastest of each.
     """
     if not has_fast_bfloat16(device()):
         return "float32"
     if device() != "cpu":
         return "bfloat16"
-    return "bfloat16" if CLEARLY * seconds_per_step("bfloat16") < seconds_per_step("float32") else "float32"
+    return "bfloat16" if CLEARLY * min(step_times("bfloat16")) < min(step_times("float32")) else "float32"
 
 
 def precision_for(model: ModelSection, plan: PretrainPlan, materials: Materials) -> Precision:
-    def step_seconds(one: Precision) -> float:
-        network = materials.build(model, plan).network.train()
-        return _seconds_per_step(network, plan.model_copy(update={"precision": one}), materials, PRECISION_SECONDS)
+    def times(one: Precision) -> list[float]:
+        return _times(model, plan.model_copy(update={"precision": one}), materials, PRECISION_SECONDS)
 
-    return faster_precision(step_seconds)
+    return faster_precision(times)
 
 
 def measure_cost(
     model: ModelSection, plan: PretrainPlan, materials: Materials, seconds: float, precision: Precision | None
 ) -> Cost:
     """With this precision, or the faster one."""
-    costs: dict[Precision, Cost] = {}
+    times: dict[Precision, list[float]] = {}
 
-    def step_seconds(one: Precision) -> float:
-        costs[one] = _cost(model, plan.model_copy(update={"precision": one}), materials, seconds)
-        return costs[one].step
+    def try_with(one: Precision) -> list[float]:
+        times[one] = _times(model, plan.model_copy(update={"precision": one}), materials, seconds / 2)
+        return times[one]
 
-    precision = precision or faster_precision(step_seconds)
-    if precision not in costs:
-        step_seconds(precision)
-    return costs[precision]
-
-
-def _cost(model: ModelSection, plan: PretrainPlan, materials: Materials, seconds: float) -> Cost:
-    network = materials.build(model, plan).network.train()
-    step = _seconds_per_step(network, plan, materials, seconds)
-    batch = materials.objectives("train", plan)[0].batch([0] * 8, [0] * 8, 0).to(torch.device(device()))
-    network.eval()
-    precision = materials.spec(plan).precision
-    spent = _best_of(lambda: validate(network, [batch], precision), 4)  # the first allocates
-    return Cost(step, spent / len(batch.packed.tokens), plan.precision)
+    precision = precision or faster_precision(try_with)
+    known = times.get(precision) or try_with(precision)
+    plan = plan.model_copy(update={"precision": precision})
+    network, of_tensors = materials.build(model, plan).network, materials.spec(plan).precision
+    batch = materials.objectives("train", plan)[0].batch([0] * 8, [0] * 8, 0)
+    spent = _best_of(lambda: validate(network, [batch], of_tensors), 4)  # the first allocates
+    return Cost(mean(known), spent / len(batch.packed.tokens), precision)
 
 
 def compiling_pays(model: ModelSection, plan: PretrainPlan, materials: Materials) -> bool:
@@ -83,14 +77,14 @@ def compiling_pays(model: ModelSection, plan: PretrainPlan, materials: Materials
     if not materials.kind.uniform or len(materials.data.weights) > 1 or model.family == "lstm":
         return False
     steps = materials.spec(plan).steps
-    network = materials.build(model, plan).network.train()
-    eager = _seconds_per_step(network, plan, materials, seconds=1.0)
+    network = materials.build(model, plan).network
+    eager = mean(_times_of(network, plan, materials, seconds=1.0))
     if eager * steps * COMPILE_SHARE < COMPILE_SECONDS:
         return False
     began = time.monotonic()
     try:
         compile_stacks(network)
-        compiled = _seconds_per_step(network, plan, materials, seconds=3.0)
+        compiled = mean(_times_of(network, plan, materials, seconds=3.0))
     except Exception as error:  # no compiler, or a compiler's fault: torch's own errors share no other class
         say(f"torch.compile does not work here ({type(error).__name__}); going on without it.")
         return False
@@ -103,10 +97,21 @@ def compile_stacks(network: Network) -> None:
             stack.forward = torch.compile(stack.forward, dynamic=False)  # type: ignore[method-assign]
 
 
-def _seconds_per_step(network: Network, plan: PretrainPlan, materials: Materials, seconds: float) -> float:
+def _times(model: ModelSection, plan: PretrainPlan, materials: Materials, seconds: float) -> list[float]:
+    return _times_of(materials.build(model, plan).network, plan, materials, seconds)
+
+
+def _times_of(network: Network, plan: PretrainPlan, materials: Materials, seconds: float) -> list[float]:
     objectives, spec = materials.objectives("train", plan), materials.spec(plan)
     order = Order(tuple(map(len, objectives)), materials.data.weights, spec.seed)
-    optimizers = make_optimizers(network, spec.optimizer)
+    return step_times(network, objectives, order, spec, seconds)
+
+
+def step_times(
+    network: Network, objectives: Sequence[Objective], order: Order, spec: TrainSpec, seconds: float
+) -> list[float]:
+    """Of some training steps, with a network that is for nothing else."""
+    optimizers = make_optimizers(network.train(), spec.optimizer)
     for step in range(2):  # the first allocates, and compiles
         one_step(network, objectives, order, optimizers, spec, step)
     times: list[float] = []
@@ -114,7 +119,7 @@ def _seconds_per_step(network: Network, plan: PretrainPlan, materials: Materials
         began = time.perf_counter()
         one_step(network, objectives, order, optimizers, spec, 2 + len(times))
         times.append(time.perf_counter() - began)
-    return sum(times) / len(times)
+    return times
 
 
 def _best_of(work: Callable[[], object], times: int) -> float:
