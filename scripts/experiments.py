@@ -111,7 +111,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                 name: [f"{{data}}/translate/multi30k/{file}.{side}.gz" for side in ("de", "en")]
                 for name, file in (("train", "train"), ("validation", "val"), ("test", "test_2016_flickr"))
             },
-            "budget": "8 epochs",
+            "budget": "5 epochs",
             "label_smoothing": 0.1,
         },
         tokenizer={"kind": "bpe", "vocab_size": 8000},
@@ -125,10 +125,9 @@ EXPERIMENTS: dict[str, Experiment] = {
             "model": "{minilm}",
             "task": "classify",
             "data": {"train": "{work}/20news-train.jsonl", "test": "{work}/20news-test.jsonl"},
-            "budget": "1 epochs",
+            "budget": "2 epochs",
             "sequence_length": 128,
             "batch": 16,
-            "dropout": 0.0,  # nothing is seen twice
         },
     ),
     "wnut17": Experiment(
@@ -188,7 +187,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                 "validation": "{data}/summarize/samsum/validation.csv",
                 "test": "{data}/summarize/samsum/test.csv",
             },
-            "budget": "3 epochs",
+            "budget": "2 epochs",
             "sequence_length": 256,
         },
         tokenizer={"kind": "bpe", "vocab_size": 8000},
