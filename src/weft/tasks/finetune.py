@@ -271,7 +271,7 @@ def _learn(
 
     spec = spec_of(plan, seed)
     best_by = f"validation_{task.score}" if isinstance(task, ReadOff) else None
-    hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(device()))
+    hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(device(), spec.precision))
     order = Order((len(inputs),), (1.0,), seed)
     state = train(network, [Learnt(task, inputs)], order, spec, folder, resume=resume, hooks=hooks)
     if state["best"] is not None and state["best"] != state["step"]:

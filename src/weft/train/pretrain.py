@@ -167,7 +167,7 @@ def _learn(
         sample=(lambda: show_sample(network, materials.tokenizer, validation[0], plan.seed)) if validation else None,
         retime=retime,
         figures=figures_of(materials.data.splits["validation"], head),
-        peak=matmul_peak(device()),
+        peak=matmul_peak(device(), spec.precision),
     )
     if plan.compile:
         compile_stacks(network)
