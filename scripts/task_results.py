@@ -148,7 +148,7 @@ def table(kept: Kept) -> list[str]:
 
 
 def curve_table(kept: Kept) -> list[str]:
-    """Downstream scores by the time that went into pre-training; none before all of them are there."""
+    """Downstream scores by the time that went into pre-training, once all of them are there."""
     titles = [f"{EXPERIMENTS[task].data}, {EXPERIMENTS[task].score}" for task in CURVES]
     lines = [
         f"| pre-training | tokens read | masked words found | {' | '.join(titles)} |",
@@ -159,7 +159,7 @@ def curve_table(kept: Kept) -> list[str]:
         cells = []
         for task in CURVES:
             if (result := kept.get(f"{task}-small-{budget}")) is None:
-                return []
+                return ["Not all of it has been measured yet."]
             cells.append(judged(result))
             points[task].append((read_budget(budget, "budget").amount / 60, result["score"]))
         learnt = kept.get(f"en-bert-{budget}")
