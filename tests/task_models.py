@@ -77,11 +77,7 @@ def asked(given: Any) -> list[Example]:
     return [Example(one, None) for one in given]
 
 
-def text_of_words(words: Any) -> str:
-    return ("" if "爱丽丝" in words else " ").join(words)
-
-
 def in_text(tokenizer: Any, words: Any) -> list[str]:
     """The words as transformers' byte-level tokenizers meet them in a text; others do not care."""
-    is_byte_level = tokenizer.tokenize("so so")[1].startswith("Ġ")
+    is_byte_level = any(piece.startswith("Ġ") for piece in tokenizer.tokenize("so so"))
     return [words[0], *(" " * is_byte_level * ("爱丽丝" not in words) + word for word in words[1:])]

@@ -275,7 +275,7 @@ def entity(words: Sequence[str], span: Span) -> dict[str, Any]:
 def as_written(words: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     """Each as it stands in a text, where that makes a difference: with the space before it."""
     gap = _gap(words) if tokenizer.joins_spaces else ""
-    return [*words[:1], *(gap + word for word in words[1:])]
+    return [*words[:1], *(gap + word if word else "" for word in words[1:])]
 
 
 def text_of(words: Sequence[str]) -> str:
