@@ -14,7 +14,9 @@ class Experiment:
     tokenizer: dict[str, Any] | None = None
 
 
-SMALL = {"family": "bert", "layers": 4, "width": 256, "heads": 4, "positions": 128}
+# Of the modern kind: with rotary positions and norms first it soon learns to look around, where BERT's own design still
+# guesses by frequency after ten minutes.
+SMALL = {"family": "modernbert", "layers": 4, "width": 256, "heads": 4, "positions": 128}
 
 
 def _masked(sources: list[dict[str, Any]], vocabulary: int, budget: str) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def _small(name: str, task: Experiment, pretrained: str, budgets: tuple[str, ...
     found = {f"{name}-0s": replace(task, finetune={**task.finetune, "model": SMALL}, tokenizer=tokenizer)}
     for budget in budgets:
         learnt = {**task.finetune, "model": f"{{{pretrained}-{budget}}}"}
-        begins = f"BERT of 4 × 256, {budget} of pre-training"
+        begins = f"ModernBERT of 4 × 256, {budget} of pre-training"
         found[f"{name}-{budget}"] = replace(task, finetune=learnt, begins=begins)
     return found
 
@@ -186,6 +188,7 @@ EXPERIMENTS: dict[str, Experiment] = {
                 "train": "{data}/summarize/samsum/train.csv",
                 "validation": "{data}/summarize/samsum/validation.csv",
                 "test": "{data}/summarize/samsum/test.csv",
+                "limit": 8000,
             },
             "budget": "2 epochs",
             "sequence_length": 256,
@@ -224,7 +227,7 @@ CHNSENTICORP = Experiment(
             name: f"{{data}}/classify/chnsenticorp/{file}.tsv"
             for name, file in (("train", "train"), ("validation", "dev"), ("test", "test"))
         },
-        "budget": "3 epochs",
+        "budget": "2 epochs",
     },
 )
 CLUENER = Experiment(
@@ -236,7 +239,7 @@ CLUENER = Experiment(
         "task": "tag",
         "crf": True,
         "data": {"train": "{data}/tag/cluener-zh/train.jsonl", "test": "{data}/tag/cluener-zh/dev.jsonl"},
-        "budget": "5 epochs",
+        "budget": "4 epochs",
     },
 )
 EXPERIMENTS |= _small("chnsenticorp", CHNSENTICORP, "zh-bert", ("20m",)) | _small(

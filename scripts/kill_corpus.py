@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 # Many pieces out of little text.
-SMALL_PIECES = "from weft.corpus import plan; plan.PIECE_BYTES = 2**20; from weft.cli import main; main()"
+SMALL_PIECES = "from weft.corpus import plan; plan.PIECE_BYTES = 2**20; from weft.__main__ import start; start()"
 BOOKS = [Path(__file__).parent.parent / "examples" / name for name in ("alice.txt", "austen.txt", "tang.txt")]
 
 

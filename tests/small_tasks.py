@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import yaml
 
 from weft import cli
-from weft.corpus import engine
 
 PEOPLE = ("Anna", "Bob", "Cleo")
 GOOD, BAD = ("good", "great", "lovely"), ("bad", "awful", "poor")
@@ -42,7 +41,7 @@ class Said(NamedTuple):
 def weft(*arguments: Any, encoding: str = "utf-8") -> Said:
     """What the command says; `encoding` is that of standard output."""
     out, err = io.TextIOWrapper(io.BytesIO(), encoding), io.StringIO()
-    code, argv, is_command = 0, sys.argv, engine.is_command
+    code, argv = 0, sys.argv
     sys.argv = ["weft", *map(str, arguments)]
     try:
         with redirect_stdout(out), redirect_stderr(err):
@@ -50,7 +49,7 @@ def weft(*arguments: Any, encoding: str = "utf-8") -> Said:
     except SystemExit as stop:
         code = int(stop.code or 0)
     finally:
-        sys.argv, engine.is_command = argv, is_command
+        sys.argv = argv
     out.flush()
     return Said(code, out.buffer.getvalue().decode(encoding), err.getvalue())
 

@@ -119,6 +119,19 @@ weft.cli.main()
     assert done.stderr.strip() == "weft: interrupted."
 
 
+def test_threads_that_abort_as_the_interpreter_winds_down_do_not_hide_the_exit_code():
+    code = """
+import atexit, os, sys
+from weft.__main__ import start
+sys.modules["daft"] = os  # as if it had been at work
+atexit.register(os.abort)
+start()
+"""
+    done = subprocess.run([sys.executable, "-c", code, "info", "nowhere"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("weft: nowhere")
+
+
 def test_a_name_that_the_terminal_cannot_show_is_no_fault(tmp_path):
     (tmp_path / "recipe.yml").write_text("name: 模型\nmodel: {family: bert, size: tiny}", "utf-8")
     done = run("info", tmp_path / "recipe.yml", env={**os.environ, "PYTHONIOENCODING": "ascii"})

@@ -18,7 +18,7 @@ from weft.errors import FolderError, InputError
 from weft.folders import MANIFEST, read_json
 from weft.generate.ends import Ends, read_ends
 from weft.generate.judge import Judge, Normalize
-from weft.generate.prepare import for_reading, prepare, state_of
+from weft.generate.prepare import for_reading, prepared
 from weft.generate.prompts import Reader
 from weft.generate.writer import Writer
 from weft.interchange.folder import OWN_FORMAT, Description, read_model, save_format, write_model
@@ -95,15 +95,9 @@ class Model:
         """`facts`: what its weft.json says; `folder`: where it was read."""
         self.network, self.description, self._tokenizer = network, description, tokenizer
         self.pooling, self.facts, self.folder = pooling or Pooling(), facts or {}, folder
-        self._writers: dict[bool, Writer] = {}
-        self._written_with: Any = None
 
     def __repr__(self) -> str:
         return f"<weft.Model {self.family}, {self.parameters_count:,} parameters, {self.description.head} head>"
-
-    def __getstate__(self) -> dict[str, Any]:
-        """To be copied: what was prepared to write belongs to this one's memory."""
-        return {**self.__dict__, "_writers": {}, "_written_with": None}
 
     @property
     def family(self) -> str:
@@ -147,12 +141,18 @@ class Model:
 
     def save(self, folder: str | Path) -> str:
         """Write a folder that `weft.load` and `transformers` open; atomic. Returns the format, as `format`."""
-        files = {**(self._tokenizer.saved_files() if self._tokenizer else {}), **self.pooling.files}
+        files = {**(self._tokenizer.saved_files() if self._tokenizer else {}), **self.pooling.files, **self._crf()}
         kept = {key: self.facts[key] for key in KEPT if key in self.facts}
         saved_as = write_model(self.network, self._described(), Path(folder), files=files, facts=kept)
         if saved_as == "weft":
             say(f"{folder}: {OWN_FORMAT}")
         return saved_as
+
+    def _crf(self) -> dict[str, bytes]:
+        from weft.tasks.crf import CRF_FILE
+
+        file = None if self.folder is None else self.folder / CRF_FILE
+        return {CRF_FILE: file.read_bytes()} if file is not None and file.is_file() else {}
 
     def _described(self) -> Description:
         """With the tokenizer's own ids for the special tokens, where no config said any."""
@@ -295,13 +295,7 @@ class Model:
         self._check_writes()
         if not isinstance(int8, bool):
             raise InputError(f"int8 is true or false, not {int8!r}.")
-        state = state_of(self.network)
-        if self._written_with != state:  # the weights have changed since
-            self._writers.clear()
-        if int8 not in self._writers:
-            ready = prepare(self.network, int8=int8)
-            self._writers[int8], self._written_with = Writer(ready, self._reader, self.description.generation), state
-        return self._writers[int8]
+        return Writer(prepared(self.network, int8=int8), self._reader, self.description.generation)
 
     def _judge(self) -> Judge:
         self._check_writes()

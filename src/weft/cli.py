@@ -9,14 +9,13 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from weft.corpus import engine
 from weft.errors import InputError, WeftError
+from weft.printing import as_json_line, print_facts, print_lines, print_next
 
 app = typer.Typer(
     name="weft",
@@ -53,7 +52,7 @@ def info(
     """What is in this folder: family, sizes, parameters, vocabulary, memory, files."""
     from weft.info import describe
 
-    _print(describe(path, settings or ()), as_json)
+    print_facts(describe(path, settings or ()), as_json)
 
 
 @app.command()
@@ -87,7 +86,7 @@ def corpus(
     if not is_report and (against is not None or no_examples):
         raise InputError("--against and --no-examples go with: weft corpus report DIR.")
     if is_report:
-        _print(report_on(sources[1:], against, examples=not no_examples), as_json)
+        print_facts(report_on(sources[1:], against, examples=not no_examples), as_json)
         return
     options: dict[str, Any] = {"documents": documents, "text": text, "languages": languages, "validation": validation}
     options |= {"mask": mask or None, "no_filter": no_filter or None}
@@ -96,8 +95,8 @@ def corpus(
         results = build_from_recipe(Path(sources[0]), sources[1:], options, output, workers)
     else:
         results = build_from_sources(sources, options, output, workers)
-    _print(results, as_json)
-    _next(f"weft tokenizer {results['corpus']} -o tokenizer", f"{results['report']} shows it.", quiet=as_json)
+    print_facts(results, as_json)
+    print_next(f"weft tokenizer {results['corpus']} -o tokenizer", f"{results['report']} shows it.", quiet=as_json)
 
 
 @app.command()
@@ -122,7 +121,7 @@ def tokenizer(
         "lowercase": not cased,
         "most_bytes": limit_bytes,
     }
-    _print(build_tokenizer(sources, output, kind, **options), as_json)
+    print_facts(build_tokenizer(sources, output, kind, **options), as_json)
 
 
 @app.command()
@@ -140,8 +139,8 @@ def pretrain(
     read = read_recipe(recipe, settings or ())
     folder = output or Path("runs") / read.name
     results = pretrain(read, recipe.parent, folder, resume=resume)
-    _print(results, as_json)
-    _next(f"weft info {results['model']}", f"{folder}/report.html has the curves.", quiet=as_json)
+    print_facts(results, as_json)
+    print_next(f"weft info {results['model']}", f"{folder}/report.html has the curves.", quiet=as_json)
 
 
 @app.command()
@@ -159,8 +158,8 @@ def finetune(
     read = read_recipe(recipe, settings or ())
     folder = output or Path("runs") / read.name
     results = finetune(read, recipe.parent, folder, resume=resume)
-    _print(results, as_json)
-    _next(f"weft predict {results['model']} TEXT", f"{folder}/report.html shows it.", quiet=as_json)
+    print_facts(results, as_json)
+    print_next(f"weft predict {results['model']} TEXT", f"{folder}/report.html shows it.", quiet=as_json)
 
 
 @app.command()
@@ -179,7 +178,7 @@ def evaluate(
     """How good a model is at its task: metrics with intervals, the hardest mistakes, cost, a baseline beside it."""
     from weft.tasks.command import evaluate_model
 
-    _print(evaluate_model(model, data, task, train or [], column or [], encoding, output), as_json)
+    print_facts(evaluate_model(model, data, task, train or [], column or [], encoding, output), as_json)
 
 
 @app.command()
@@ -205,16 +204,16 @@ def predict(
             raise InputError("--output, --resume, --column and --encoding go with --file.")
         answers = predict_given(model, texts or [], task, details=details)
         if as_json:
-            print(_as_json({"answers": answers}))
+            print(as_json_line({"answers": answers}))
         else:
-            _print_lines(answers)
+            print_lines(answers)
         return
     if as_json and output is None:
         raise InputError("--json prints one object; give the answers a file with --output.")
     options: dict[str, Any] = {"details": details, "resume": resume}
-    facts = predict_rows(model, file, task, column or [], encoding, output, _print_lines, **options)
+    facts = predict_rows(model, file, task, column or [], encoding, output, print_lines, **options)
     if as_json:
-        print(_as_json(facts))
+        print(as_json_line(facts))
 
 
 @app.command()
@@ -229,7 +228,7 @@ def run(
     from weft.run import run
 
     read = read_recipe(recipe, settings or ())
-    _print(run(read, recipe.parent, output or Path("runs") / read.name), as_json)
+    print_facts(run(read, recipe.parent, output or Path("runs") / read.name), as_json)
 
 
 @app.command()
@@ -294,7 +293,7 @@ def generate(
     else:
         results = write_answers(model, prompts or [], file, stream=stream, int8=int8, settings=settings)
     if as_json:
-        print(_as_json(results))
+        print(as_json_line(results))
     elif results:
         print(as_lines(results, one_line_each=file is not None))
 
@@ -305,7 +304,7 @@ def families(as_json: AsJson = False) -> None:
     from weft.model.families import FAMILIES
     from weft.model.network import count_parameters, outline
 
-    _print(
+    print_facts(
         {
             name: {size: count_parameters(outline(family.sized(size).architecture())) for size in family.sizes}
             for name, family in FAMILIES.items()
@@ -322,60 +321,11 @@ def schema(as_json: AsJson = False) -> None:
     print(json.dumps(schema()))
 
 
-def _next(command: str, hint: str, *, quiet: bool) -> None:
-    if not quiet:
-        print(f"{hint} Next: {command}", file=sys.stderr)
-
-
-def _print(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(_as_json(facts))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    for key, value in facts.items():
-        if value not in (None, [], {}):
-            table.add_row(f"[bold]{key}[/]", _readable(key, value))
-    Console().print(table)
-
-
-def _print_lines(answers: Sequence[dict[str, Any]]) -> None:
-    print("\n".join(_as_json(answer) for answer in answers), flush=True)
-
-
-def _as_json(facts: dict[str, Any]) -> str:
-    """In letters that standard output has."""
-    return json.dumps(facts, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"))
-
-
-def _readable(key: str, value: Any) -> str:
-    from rich.markup import escape
-
-    if isinstance(value, dict):
-        show = _size if key in ("files", "memory") else (lambda item: _readable("", item))
-        return "\n".join(f"{escape(str(name))}  {show(item)}" for name, item in value.items())
-    if isinstance(value, list):
-        is_short = len(value) <= 5 and not all(isinstance(item, int | float) for item in value)
-        return ("\n" if is_short else "  ").join(escape(str(item)) for item in value)
-    return f"{value:,}" if isinstance(value, int) else escape(str(value))
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "KB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
 def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name in Chinese on an ASCII terminal is no reason to stop
-    engine.is_command = True
     try:
         if app(arguments, standalone_mode=False) == 130:  # typer has swallowed Ctrl-C and gives its code
             raise KeyboardInterrupt

@@ -40,4 +40,4 @@ def needs(module: str, extra: str, purpose: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         package = module.partition(".")[0]
-        raise InputError(f'{package} is needed {purpose}: pip install "weft[{extra}]"') from None
+        raise InputError(f'{package} is needed {purpose}: pip install "weft[{extra}]".') from None

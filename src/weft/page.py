@@ -29,6 +29,7 @@ table { width: 100%; border-collapse: collapse; overflow: hidden }
 td { padding: .45rem .9rem; border-top: 1px solid var(--line); vertical-align: top; font-variant-numeric: tabular-nums }
 tr:first-child td { border-top: 0 }
 td:first-child { color: var(--soft); white-space: nowrap; width: 1% }
+table.texts td { white-space: pre-wrap; overflow-wrap: anywhere; width: auto; min-width: 8rem }
 th { padding: .45rem .9rem; text-align: left; font-weight: 500; font-size: .85rem; color: var(--soft);
   white-space: nowrap }
 .bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: .35rem .9rem; align-items: center }
@@ -64,11 +65,12 @@ def table(rows: list[tuple[str, str]], kind: str = "") -> str:
     return f"<table>{''.join(cells)}</table>"
 
 
-def grid(headings: list[str], rows: list[list[str]]) -> str:
-    """A table with headings."""
+def grid(headings: list[str], rows: list[list[str]], kind: str = "") -> str:
+    """A table with headings; `kind` "texts" if its first column, too, is of texts."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     cells = ["".join(f"<td>{escape(value)}</td>" for value in row) for row in rows]
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+    shown = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f'<table class="{kind}"><tr>{head}</tr>{shown}</table>'
 
 
 def bars(rows: list[tuple[str, float, float, str]]) -> str:

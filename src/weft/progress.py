@@ -52,11 +52,12 @@ def _lines(items: Iterable[Item], what: str, total: int | None, unit: str) -> It
 
 
 class Gauge:
-    """How many documents and megabytes are done, of about how many bytes, and how fast."""
+    """How many documents and megabytes are done, of about how many bytes (0: nobody knows), and how fast."""
 
     def __init__(self, what: str, total: int, unit: str = "documents") -> None:
         self.what, self.total, self.unit = what, total, unit
         self.documents = self.bytes = 0
+        self.earlier = (0, 0)  # of these, done before this began
         self.began = self.last = time.monotonic()
         self.bar: Any = None
 
@@ -68,7 +69,7 @@ class Gauge:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
             self.bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
             self.bar.start()
-            self.task = self.bar.add_task(self.what, total=self.total, rate="")
+            self.task = self.bar.add_task(self.what, total=self.total or None, rate="")
         return self
 
     def add(self, documents: int, size: int) -> None:
@@ -76,18 +77,22 @@ class Gauge:
         self.bytes += size
         now = time.monotonic()
         if self.bar is not None:
-            self.bar.update(self.task, completed=min(self.bytes, self.total), rate=self._rate())
+            self.bar.update(self.task, completed=min(self.bytes, self.total or self.bytes), rate=self._rate())
         elif now - self.last >= SECONDS_BETWEEN_LINES:
             self.last = now
-            say(f"{self.what}: {self._rate()}, {min(self.bytes / max(self.total, 1), 1):.0%}")
+            say(f"{self.what}: {self._rate()}" + (f", {min(self.bytes / self.total, 1):.0%}" if self.total else ""))
 
     def _rate(self) -> str:
         seconds = max(time.monotonic() - self.began, 1e-9)
         megabytes = self.bytes / 1e6
+        documents, size = self.documents - self.earlier[0], (self.bytes - self.earlier[1]) / 1e6
         return (
             f"{self.documents:,} {self.unit}, {megabytes:,.{1 if megabytes < 10 else 0}f} MB "
-            f"({self.documents / seconds:,.0f} {self.unit}/s, {megabytes / seconds:,.1f} MB/s)"
+            f"({documents / seconds:,.0f} {self.unit}/s, {size / seconds:,.1f} MB/s)"
         )
+
+    def go_on_from(self, documents: int, size: int) -> None:
+        self.earlier = self.documents, self.bytes = documents, size
 
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:

@@ -25,17 +25,19 @@ def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
         return build_corpus(recipe.corpus, base, folder / "corpus", name=recipe.name)
     from weft.train.pretrain import check, pretrain
 
+    second = recipe
+    if recipe.finetune is not None:
+        from weft.tasks.finetune import after_pretraining, finetune
+        from weft.tasks.finetune import check as check_finetune
+
+        second = recipe if recipe.pretrain is None else after_pretraining(recipe, folder / MODEL)
+        check_finetune(second)  # all of it before hours go into its first half
     if recipe.pretrain is not None:
         first = recipe.model_copy(update={"finetune": None})
         check(first, base)  # before an old run is moved out of the way for one that cannot be
         results = _stage("pretrain", pretrain, first, base, folder)
         if recipe.finetune is None:
             return results
-    from weft.tasks.finetune import after_pretraining, finetune
-    from weft.tasks.finetune import check as check_finetune
-
-    second = recipe if recipe.pretrain is None else after_pretraining(recipe, folder / MODEL)
-    check_finetune(second)
     return _stage("finetune", finetune, second, base, folder if recipe.pretrain is None else folder / "finetune")
 
 

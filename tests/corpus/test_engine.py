@@ -63,6 +63,6 @@ def popen(*arguments, **options):
     return process
 subprocess.Popen = popen
 sys.argv = ["weft", "corpus", ".", "-o", "out", "--workers", "2"]
-from weft.cli import main
-main()
+from weft.__main__ import start
+start()
 """

@@ -21,7 +21,7 @@ from weft.evaluate.baselines import rewrite
 from weft.evaluate.baselines.answer import AnswerOverlap, Context
 from weft.evaluate.baselines.classify import LabelsClassifier, TextClassifier
 from weft.evaluate.baselines.pairs import PairClassifier, PairRegressor, likeness
-from weft.evaluate.baselines.rewrite import Copy, LeadSentences, NearestNeighbour
+from weft.evaluate.baselines.rewrite import LeadSentences, NearestNeighbour
 from weft.evaluate.baselines.tag import PhraseLookup, TagLookup
 from weft.evaluate.baselines.vectors import ENOUGH, WordVectors, grams_of, pieces_of
 
@@ -279,8 +279,10 @@ def test_as_many_sentences_are_kept_as_the_targets_have(count):
     assert LeadSentences.fit([" ".join(one) for one in sentences], targets) == LeadSentences(count)
 
 
-def test_a_copy_is_the_source():
-    assert Copy().predict(ODD) == ODD
+def test_where_all_of_a_source_is_wanted_it_is_copied():
+    sources = [" ".join(f"Sentence {number} of {one}." for number in range(20)) for one in range(5)]
+    model = LeadSentences.fit(sources, sources)
+    assert model.predict(sources) == sources and model.name == "the source itself"
 
 
 @given(texts, texts)

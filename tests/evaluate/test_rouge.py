@@ -56,6 +56,23 @@ def test_a_chinese_character_counts_as_a_word_does(predicted, gold):
     assert rouge(predicted, gold) == pytest.approx(in_english)
 
 
+@given(st.text("абвгд \n", max_size=30), st.text("абвгд \n", max_size=30))
+def test_other_alphabets_count_as_latin_does(predicted, gold):
+    """Here each letter for one; `rouge_score` sees nothing in them."""
+    in_latin = str.maketrans("абвгд", "abcde")
+    assert rouge(predicted, gold) == pytest.approx(reference(predicted.translate(in_latin), gold.translate(in_latin)))
+
+
+@pytest.mark.parametrize("text", ["안녕 세상", "سلام دنیا", "γειά σου κόσμε", "नई दिल्ली", "שלום עולם"])
+def test_the_same_text_is_all_right_in_any_script(text):
+    assert set(rouge(text, text).values()) == {1.0}
+
+
+@pytest.mark.parametrize(("one", "other"), [("दिल", "दाल"), ("ที่", "ที"), ("مَن", "مِن")])
+def test_a_vowel_sign_tells_words_apart(one, other):
+    assert set(rouge(one, other).values()) == {0.0}
+
+
 def test_figures_are_means():
     found = rouge_figures(["a b c", "x"], ["a b c", "y"])
     assert found == dict.fromkeys(KINDS, 0.5)

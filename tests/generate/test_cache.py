@@ -9,7 +9,7 @@ import weft
 from random_models import SHAPES, make_random
 from weft.generate import cache, layouts
 from weft.generate.decoder import Decoder
-from weft.generate.prepare import prepare
+from weft.generate.prepare import prepared
 
 SWAPPED = [("gpt2", "rotary"), ("gpt2", "relative"), ("llama", "learned"), ("llama", "sinusoidal")]
 
@@ -45,13 +45,13 @@ def check_steps(model: weft.Model, network) -> None:
 def test_cached_equals_uncached(family):
     model = make_random(family)
     check_steps(model, model.network)
-    check_steps(model, prepare(model.network))
+    check_steps(model, prepared(model.network))
 
 
 @pytest.mark.parametrize(("family", "positions"), SWAPPED)
 def test_cached_equals_uncached_whatever_tells_positions(family, positions):
     model = make_random(family, positions=positions)
-    check_steps(model, prepare(model.network))
+    check_steps(model, prepared(model.network))
 
 
 def test_cached_equals_uncached_without_a_compiler(monkeypatch):
@@ -59,7 +59,7 @@ def test_cached_equals_uncached_without_a_compiler(monkeypatch):
         monkeypatch.setattr(room, "load_kernels", lambda: None)
     for family in ("gpt2", "t5"):
         model = make_random(family)
-        check_steps(model, prepare(model.network))
+        check_steps(model, prepared(model.network))
 
 
 def test_local_layers_see_their_window_only():
@@ -75,7 +75,7 @@ def test_local_layers_see_their_window_only():
     network.load_state_dict(model.network.state_dict())
     windowed = weft.Model(network, model.description)
     assert not np.allclose(windowed.logits([list(range(20))])[0][-1], model.logits([list(range(20))])[0][-1])
-    check_steps(windowed, prepare(network))
+    check_steps(windowed, prepared(network))
 
 
 @pytest.mark.parametrize("family", SHAPES)
@@ -111,8 +111,8 @@ def test_whole_bytes_write_nearly_the_same(pieces):
     texts = ["Alice was beginning to", "The Mock Turtle said"]
     with torch.inference_mode():
         ids = [pieces.tokenizer.encode(text) for text in texts]
-        exact = Decoder(prepare(pieces.network), ids, None, 1).logits.log_softmax(-1)
-        rounded = Decoder(prepare(pieces.network, int8=True), ids, None, 1).logits.log_softmax(-1)
+        exact = Decoder(prepared(pieces.network), ids, None, 1).logits.log_softmax(-1)
+        rounded = Decoder(prepared(pieces.network, int8=True), ids, None, 1).logits.log_softmax(-1)
     assert 0 < (exact - rounded).abs().max() < 0.5
     assert torch.equal(exact.argmax(-1), rounded.argmax(-1))
     assert all(isinstance(text, str) for text in pieces.generate(texts, int8=True))

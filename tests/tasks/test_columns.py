@@ -1,6 +1,5 @@
 """Which column plays which role: as said, else by name, else by content; and guesses are told."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,8 @@ def sample(columns: dict[str, list]) -> list[Row]:
     return [Row(dict(zip(names, row, strict=True)), Path("train.tsv"), line) for line, row in enumerate(rows, 2)]
 
 
-def find(columns, roles, said=None, optional=()):
-    wanted = [replace(ROLES[name], optional=name in optional) for name in roles]
+def find(columns, roles, said=None):
+    wanted = [ROLES[name] for name in roles]
     table = sample(columns if isinstance(columns, dict) else {name: ["a", "b", "a", "b"] for name in columns})
     return find_columns(table, wanted, said or {}, "train.tsv")
 
@@ -87,14 +86,6 @@ def test_half_of_a_pair_brings_the_other_half():
     names = "premise hypothesis text_b label".split()
     assert find(names, PAIR, {"text": "premise"})[0]["second"] == "hypothesis"
     assert find("de en src".split(), SEQUENCE, {"source": "en"})[0]["target"] == "de"
-
-
-def test_an_optional_role_is_taken_if_it_is_there_and_not_said_to_be_none():
-    assert find(["sentence", "label"], PAIR, optional=["second"])[0] == {"text": "sentence", "label": "label"}
-    names = ["sentence1", "sentence2", "label"]
-    assert find(names, PAIR, optional=["second"])[0]["second"] == "sentence2"
-    alone = find(names, PAIR, {"second": []}, optional=["second"])[0]
-    assert alone == {"text": "sentence1", "label": "label"}
 
 
 NUMBERS = list(range(40))

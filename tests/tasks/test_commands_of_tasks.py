@@ -12,6 +12,10 @@ import pytest
 
 import weft as library
 from small_tasks import TASKS, finetune, report_of, rows_of, weft, without_gold, write_recipe, write_rows
+from weft.tasks.data import Problems, Split
+from weft.tasks.evaluation import Subject, evaluate_on
+from weft.tasks.task import Example, ask
+from weft.train.loop import validate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -51,8 +55,11 @@ def test_predict_answers_texts_and_files_alike(task, tuned, tmp_path):
     assert all(set(line) == ANSWER[task] for line in of_file.lines)
     roles = {"pair": ("text", "second"), "similarity": ("text", "second"), "answer": ("question", "context")}
     texts = [row[role] if role != "words" else " ".join(row[role]) for row in rows for role in roles.get(task, row)]
-    of_texts = weft("predict", model, *texts, "--json")
-    assert json.loads(of_texts.out) == {"answers": of_file.lines}
+    of_texts = json.loads(weft("predict", model, *texts, "--json").out)["answers"]
+    for answer in of_texts:  # in a text, entities have places; in a list of words, numbers of words alone
+        for entity in (*answer.get("entities", ()), *answer.get("slots", ())):
+            del entity["characters"]
+    assert of_texts == of_file.lines
     assert library.load(model).predict(rows) == of_file.lines
 
 
@@ -63,8 +70,22 @@ def test_evaluate_says_the_same_as_the_run_did(task, tuned, tmp_path):
     found, report = json.loads(said.out), report_of(tmp_path / "report")
     assert set(found["figures"]) == set(report_of(run)["figures"])
     assert found["figures"] == report["figures"] and found["intervals"] == report["intervals"]
+    assert found["cost"]["training_seconds"] == report_of(run)["cost"]["training_seconds"]
     assert found["examples"] == 40 and found["baseline"]["name"] == report_of(run)["baseline"]["name"]
     assert Path(found["report"]) == tmp_path / "report/report.html" and Path(found["report"]).is_file()
+
+
+@pytest.mark.parametrize("task", ["translate", "reply"])
+def test_perplexity_is_that_of_all_right_tokens(task, tuned):
+    """Whatever is batched together; and its interval holds it."""
+    subject = Subject.load(tuned(task) / "model")
+    examples = [Example(row["source"], row["target"]) for row in rows_of(task, 12)]
+    inputs = subject.task.inputs(examples, subject.reader)
+    loss = validate(subject.network, [ask(subject.task, [one]) for one in inputs])["validation_loss"]
+    found = evaluate_on(subject, Split("", examples, Problems()), None)
+    assert found.figures["perplexity"] == pytest.approx(np.exp(loss), rel=1e-5)
+    gap = found.judged.intervals["perplexity"]
+    assert gap.low <= found.figures["perplexity"] <= gap.high
 
 
 def test_results_are_on_standard_output_and_all_else_on_standard_error(tmp_path):
@@ -135,6 +156,23 @@ def test_columns_that_make_no_sense_are_refused(column, reason, tuned, tmp_path)
     model = tuned("classify") / "model"
     for command in (["evaluate", model, data], ["predict", model, "--file", data]):
         assert reason in weft(*command, "--column", column).sentence
+
+
+def test_a_report_does_not_replace_that_of_a_run(tuned, tmp_path):
+    run, data = tuned("classify"), write_rows(tmp_path / "data.jsonl", rows_of("classify"))
+    assert "is a run, whose own report" in weft("evaluate", run / "model", data, "-o", run).sentence
+
+
+@pytest.mark.parametrize(
+    ("task", "baseline", "package"),
+    [("classify", True, "sklearn"), ("translate", False, "sacrebleu"), ("reply", True, "sacrebleu")],
+)
+def test_a_package_that_is_not_there_is_missed_at_once(task, baseline, package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    said = finetune(tmp_path, task, baseline=baseline)
+    why = f"to judge {task}" if package == "sacrebleu" else "for a classical method beside the model"
+    assert said.sentence.startswith(f"{package} is needed {why}") and "weft[tasks]" in said.sentence
+    assert not (tmp_path / "run").exists()
 
 
 def test_evaluate_refuses_data_that_it_cannot_judge_by(tuned, tmp_path):
@@ -293,8 +331,11 @@ def test_several_seeds_are_run_and_the_best_is_kept(tmp_path):
     spread = json.loads(said.out)["seeds"]
     assert len(spread["scores"]) == 2 and spread["mean"] == np.mean(spread["scores"])
     best = int(np.argmax(spread["scores"]))
-    assert f"On validation {spread['mean']:.3f} ±" in (tmp_path / "run/report.html").read_text()
     kept, models = tmp_path / "run/model", [tmp_path / f"run/seed-{seed}/model" for seed in range(2)]
+    page = (tmp_path / "run/report.html").read_text()
+    assert f"On validation {spread['mean']:.3f} ±" in page and "<h2>Loss</h2>" in page
+    seconds = [json.loads((model / "weft.json").read_text())["results"]["training_seconds"] for model in models]
+    assert spread["training_seconds"] == pytest.approx(sum(seconds))
     name = "model.safetensors"
     assert [(model / name).read_bytes() == (kept / name).read_bytes() for model in models] == [best == 0, best == 1]
     assert "holds a run already" in finetune(tmp_path, "classify", seeds=2, budget="20 steps").sentence

@@ -26,7 +26,7 @@ from task_models import (
     tokenizer_of,
 )
 from weft.generate import prompts
-from weft.generate.prepare import prepare
+from weft.generate.prepare import prepared
 from weft.generate.writer import Writer
 from weft.tasks.answer import CANDIDATES, LONGEST_ANSWER, OVERLAP_SHARE, Answer, Candidate
 from weft.tasks.classify import Classify, Several
@@ -285,7 +285,7 @@ def make_writer(task: Rewrite, family: str, seed: int = 0) -> tuple[Built, Reade
     """One some of whose texts end: its end changes places with a token that it writes now and then."""
     apart = {"tied": False} if family != "transformer" else {"tied": False, "shared_embedding": False}
     built, reader = make(task, family, length=128, seed=seed, **apart)
-    writer = Writer(prepare(built.network), prompts.Reader(built.saved, reader.tokenizer, reader.ends), {})
+    writer = Writer(prepared(built.network), prompts.Reader(built.saved, reader.tokenizer, reader.ends), {})
     rows = [one.ids.tolist() for one in task.inputs(asked(SHORT), reader)]
     written = writer.generate(rows, max_new_tokens=task.most_new, beams=task.beams)
     counts = Counter(token for row in written for token in set(row))

@@ -55,6 +55,20 @@ def opened(folder: Path, task: Task) -> tuple[dict[str, torch.Tensor], set[str]]
     return dict(model.state_dict()), fresh
 
 
+def test_rows_of_an_output_layer_follow_their_labels(tmp_path):
+    model = oracle.build(oracle.Case("BertForSequenceClassification", 0))
+    names = ("neutral", "yes", "no")
+    model.config.id2label, model.config.label2id = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
+    model.classifier = torch.nn.Linear(model.config.hidden_size, 3)
+    folder = oracle.save(model, tmp_path)
+    rows = dict(zip(names, model.classifier.weight.detach(), strict=True))
+    same = tensors_of(folder, Classify(("no", "neutral", "yes")), seed=1)["classifier.weight"]
+    assert torch.equal(same, torch.stack([rows["no"], rows["neutral"], rows["yes"]]))
+    other = [tensors_of(folder, Classify(("maybe", "yes")), seed=seed)["classifier.weight"] for seed in (1, 2)]
+    assert torch.equal(other[0][1], rows["yes"]) and torch.equal(other[1][1], rows["yes"])
+    assert not torch.equal(other[0][0], other[1][0])
+
+
 @pytest.mark.parametrize(
     ("name", "task"),
     [

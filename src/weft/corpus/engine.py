@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.errors import InputError, needs
 from weft.progress import say
@@ -58,6 +58,17 @@ def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: 
             if "error" in answer:
                 raise InputError(answer["error"])
             yield answer["figures"]
+
+
+def leave(code: Any) -> NoReturn:
+    """End the process with this exit code. Where an error stopped daft in the middle, its threads may still be at work,
+    and abort the interpreter while it winds down: the code would be lost.
+    """
+    if code and "daft" in sys.modules:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
+    sys.exit(code)
 
 
 @contextmanager

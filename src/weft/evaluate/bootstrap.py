@@ -49,6 +49,8 @@ def confusion_intervals(
     """Of all `class_figures`. How many of the drawn examples fall into each cell is multinomial."""
     total = int(confusion.sum())
     _check_any(total)
+    occurs = (confusion.sum(0) + confusion.sum(1)) > 0  # no figure asks for the others, and there may be thousands
+    confusion = confusion[np.ix_(occurs, occurs)]
     generator = np.random.default_rng(seed)
     rows, columns = np.nonzero(confusion)
     shares = confusion[rows, columns] / total

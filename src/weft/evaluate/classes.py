@@ -60,14 +60,28 @@ def several_figures(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> dict[str, fl
     """Any number of classes per example. The mean in "f1" (macro) is over all L, also those that never occur; "exact"
     asks for the very same set; "hamming" is a loss: the share of wrong cells.
     """
+    sums = several_counts(gold_NL, predicted_NL).sum(0)
+    return {name: float(value) for name, value in counted_several(sums).items()}
+
+
+def several_counts(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> np.ndarray:
+    """(N, 2 L + 2): labels found and labels in either, each counted by label; then 1 if all are right, and 1."""
     gold, predicted = np.asarray(gold_NL, bool), np.asarray(predicted_NL, bool)
     check_pairs(gold, predicted)
-    right, both = (gold & predicted).sum(0), gold.sum(0) + predicted.sum(0)
+    right, both = gold & predicted, gold.astype(np.int64) + predicted
+    return np.column_stack([right, both, (gold == predicted).all(1), np.ones(len(gold), bool)])
+
+
+def counted_several(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Figures of shape (…) from sums of shape (…, 2 L + 2)."""
+    labels = (counts.shape[-1] - 2) // 2
+    right, both = counts[..., :labels], counts[..., labels : 2 * labels]
+    exact, examples = counts[..., -2], counts[..., -1]
     return {
-        "f1_micro": float(ratio(2 * right.sum(), both.sum())),
-        "f1": float(ratio(2 * right, both).mean()),
-        "exact": float((gold == predicted).all(1).mean()),
-        "hamming": float((gold != predicted).mean()),
+        "f1_micro": ratio(2 * right.sum(-1), both.sum(-1)),
+        "f1": ratio(2 * right, both).mean(-1),
+        "exact": ratio(exact, examples),
+        "hamming": ratio((both - 2 * right).sum(-1), examples * labels),
     }
 
 

@@ -22,6 +22,7 @@ Scheme = Literal["iob1", "iob2", "bioes", "plain"]  # plain: tags of words, as p
 Tags = Sequence[str]
 
 _TAG = re.compile(r"O|[BIOESLUM]-.+", re.DOTALL)
+STRANGE = 0.01  # the share of tags that may be no part of an entity where all others are: misspelt, not plain
 _SAME = {"L": "E", "U": "S", "M": "I"}  # BILOU's last and unit, BMES's middle
 
 
@@ -32,19 +33,37 @@ class Span(NamedTuple):
 
 
 def guess_scheme(sequences: Iterable[Tags]) -> Scheme:
-    """The scheme in which the fewest tags are invalid."""
+    """The scheme in which the fewest tags are invalid; plain if there are many that no scheme has."""
     sequences = [list(tags) for tags in sequences]
-    seen = {tag for tags in sequences for tag in tags}
-    if not all(_TAG.fullmatch(tag) for tag in seen):
+    marked = [tag for tags in sequences for tag in tags if tag != "O"]
+    if sum(not is_part(tag) for tag in marked) > STRANGE * len(marked):
         return "plain"
+    sequences = [tags for tags in sequences if all(map(is_part, tags))]
+    seen = {tag for tags in sequences for tag in tags}
     if any(_parted(tag)[0] in "ES" for tag in seen):
         return "bioes"
     iob1, iob2 = (sum(_count_invalid(tags, scheme) for tags in sequences) for scheme in ("iob1", "iob2"))
     return "iob1" if iob1 < iob2 else "iob2"
 
 
-def spans_of(tags: Tags, scheme: Scheme) -> list[Span]:
-    return [] if scheme == "plain" else _read(tags)
+def is_part(tag: str) -> bool:
+    """Whether a tag is of an entity, or of none: O, B-PER …"""
+    return _TAG.fullmatch(tag) is not None
+
+
+def spans_of(tags: Tags) -> list[Span]:
+    spans = []
+    start, kind = 0, ""  # of the span that can go on; without a kind there is none
+    for place, (mark, own) in enumerate([*map(_parted, tags), ("O", "")]):
+        if kind and (mark in "BSO" or own != kind):
+            spans.append(Span(start, place, kind))
+            kind = ""
+        if mark != "O" and not kind:
+            start, kind = place, own
+        if mark in "ES":
+            spans.append(Span(start, place + 1, kind))
+            kind = ""
+    return spans
 
 
 def tags_of(spans: Iterable[Span], length: int) -> list[str]:
@@ -61,7 +80,7 @@ def repaired(tags: Tags, scheme: Scheme) -> tuple[list[str], int]:
     """The same spans as IOB2, and how many of the tags were invalid. Plain tags stay what they are."""
     if scheme == "plain":
         return list(tags), 0
-    return tags_of(_read(tags), len(tags)), _count_invalid(tags, scheme)
+    return tags_of(spans_of(tags), len(tags)), _count_invalid(tags, scheme)
 
 
 def entity_figures(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, float]:
@@ -81,7 +100,7 @@ def per_type(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, Class
 def entity_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> tuple[list[str], np.ndarray]:
     """The kinds that occur, and (sentences, kinds, 3) counts: spans found, spans too many, spans missed."""
     _check_lengths(gold, predicted)
-    pairs = [(set(_read(ours)), set(_read(theirs))) for ours, theirs in zip(predicted, gold, strict=True)]
+    pairs = [(set(spans_of(ours)), set(spans_of(theirs))) for ours, theirs in zip(predicted, gold, strict=True)]
     kinds = sorted({span.kind for ours, theirs in pairs for span in ours | theirs})
     column = {kind: number for number, kind in enumerate(kinds)}
     counts = np.zeros((len(pairs), len(kinds), 3), np.int64)
@@ -123,21 +142,6 @@ def _check_lengths(gold: Sequence[Tags], predicted: Sequence[Tags]) -> None:
 def _parted(tag: str) -> tuple[str, str]:
     """The place in the span, as one of BIOES, and the kind; a tag without a kind has the kind _, as in seqeval."""
     return _SAME.get(tag[0], tag[0]), tag[2:] or "_"
-
-
-def _read(tags: Tags) -> list[Span]:
-    spans = []
-    start, kind = 0, ""  # of the span that can go on; without a kind there is none
-    for place, (mark, own) in enumerate([*map(_parted, tags), ("O", "")]):
-        if kind and (mark in "BSO" or own != kind):
-            spans.append(Span(start, place, kind))
-            kind = ""
-        if mark != "O" and not kind:
-            start, kind = place, own
-        if mark in "ES":
-            spans.append(Span(start, place + 1, kind))
-            kind = ""
-    return spans
 
 
 def _count_invalid(tags: Tags, scheme: Scheme) -> int:

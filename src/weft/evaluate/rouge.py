@@ -2,8 +2,9 @@
 
 ROUGE-1 and -2 count common words and pairs of words, ROUGE-L the longest common subsequence, and ROUGE-Lsum the union
 of those that each sentence (a line is one) of the reference has with the sentences of the summary. All as F1 and equal
-to the `rouge_score` package without its stemmer: lower case, and words are runs of a–z and 0–9. Only that a Chinese or
-Japanese character, which that package drops, is a word by itself.
+to the `rouge_score` package without its stemmer: lower case, and words are runs of a–z and 0–9. Only that other
+writing, which that package drops, counts as well: a Chinese or Japanese character is a word by itself, and so is a run
+of Cyrillic, Greek, Arabic, Korean … letters.
 
 Subsequences are found with the bits of a Python integer, a column of the usual table in a few operations (Hyyrö 2004,
 "Bit-parallel LCS-length computation revisited").
@@ -17,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.evaluate.characters import CJK
+from weft.evaluate.characters import CJK, MARKS
 from weft.evaluate.examples import check_pairs
 
-_WORD = re.compile(f"[a-z0-9]+|[{CJK}]")
+_LATIN = "\u0000-\u036f\u1e00-\u1eff\u2c60-\u2c7f\ua720-\ua7ff\uff21-\uff5a"
+_WORD = re.compile(f"[a-z0-9]+|[{CJK}]|(?:(?![{CJK}{_LATIN}])[^\\W_][{MARKS}]*)+")
 
 
 def rouge(predicted: str, gold: str) -> dict[str, float]:

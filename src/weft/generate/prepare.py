@@ -4,6 +4,7 @@ lean (`lean`). On a GPU they stay as they are.
 
 import copy
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -12,8 +13,23 @@ from weft.generate.layouts import LaidOut
 from weft.generate.lean import make_lean
 from weft.model.network import Network
 
+_State = tuple[tuple[int, int], ...]
+_ready: WeakKeyDictionary[Network, tuple[_State, dict[bool, Network]]] = WeakKeyDictionary()
 
-def prepare(network: Network, *, int8: bool = False) -> Network:
+
+def prepared(network: Network, *, int8: bool = False) -> Network:
+    """Once for each network, as long as it lives and its weights stay what they are."""
+    state = _state_of(network)
+    known, found = _ready.get(network, (None, {}))
+    if known != state:
+        found = {}
+        _ready[network] = state, found
+    if int8 not in found:
+        found[int8] = _prepare(network, int8=int8)
+    return found[int8]
+
+
+def _prepare(network: Network, *, int8: bool) -> Network:
     """The matrices of the decoder's layers and of the language head are there a second time; all else is shared."""
     on_cpu = next(network.parameters()).device.type == "cpu"
     if int8 and not (on_cpu and torch.backends.quantized.engine not in (None, "none")):
@@ -37,7 +53,7 @@ def for_reading(network: Network) -> Network:
     return copy.deepcopy(network, shared).eval()
 
 
-def state_of(network: Network) -> tuple[tuple[int, int], ...]:
+def _state_of(network: Network) -> _State:
     """Changes when a weight does."""
     return tuple(
         (parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version)

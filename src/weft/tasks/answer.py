@@ -6,6 +6,7 @@ with i ≤ j, not too far apart. A text that is too long is read in windows that
 the answer. "There is no answer" is the first token, where the data has such questions.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -23,6 +24,7 @@ from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import Spans
 from weft.objectives.objective import Batch
+from weft.tasks.encode import encoded
 from weft.tasks.labels import read_text
 from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
 
@@ -33,6 +35,7 @@ QUESTION_SHARE, OVERLAP_SHARE = 0.25, 0.35  # of an input: at most for the quest
 class Gold(NamedTuple):
     text: str
     start: int  # in the context
+    was_off: bool = False  # the data had it at another place
 
 
 class Candidate(NamedTuple):
@@ -75,8 +78,7 @@ class Answer(ReadOff):
     def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
         engine = reader.tokenizer.engine
         room = reader.most_tokens - engine.num_special_tokens_to_add(is_pair=True)
-        questions = engine.encode_batch([one.given[0] for one in examples], add_special_tokens=False)
-        contexts = engine.encode_batch([one.given[1] for one in examples], add_special_tokens=False)
+        questions, contexts = (encoded([one.given[side] for one in examples], engine.encode_batch) for side in (0, 1))
         found = []
         for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
             question.truncate(max(1, int(room * QUESTION_SHARE)))
@@ -90,7 +92,8 @@ class Answer(ReadOff):
                     [
                         place if side == 1 else (-1, -1)
                         for place, side in zip(whole.offsets, whole.sequence_ids, strict=True)
-                    ]
+                    ],
+                    np.int32,
                 ).reshape(-1, 2)
                 asked = Asked(offsets, _span(offsets, examples[number].gold))
                 found.append(Input(number, np.asarray(whole.ids, np.int32), segments, asked, was_cut=len(windows) > 1))
@@ -172,12 +175,19 @@ def _golds(value: Any, context: str) -> tuple[Gold, ...]:
         )
         if not isinstance(text, str) or not isinstance(start, int) or not text.strip():
             raise Unusable("has an answer without text and answer_start")
-        if context[start : start + len(text)] != text or start < 0:
-            start = context.find(text)  # a place that is a little off is common, and the text says what was meant
+        was_off = start >= 0 and context[start : start + len(text)] != text
+        if was_off or start < 0:
+            start = _nearest(context, text, start)  # one that is a little off is common; the text says what was meant
         if start < 0:
             raise Unusable(f"has the answer {text[:40]!r}, which does not stand in its context")
-        found.append(Gold(text.strip(), start + len(text) - len(text.lstrip())))
+        found.append(Gold(text.strip(), start + len(text) - len(text.lstrip()), was_off))
     return tuple(found)
+
+
+def _nearest(context: str, text: str, start: int) -> int:
+    """Where the text stands next to this place; −1 if nowhere."""
+    places = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
+    return min(places, key=lambda place: abs(place - start), default=-1)
 
 
 def _span(offsets: np.ndarray, golds: Sequence[Gold] | None) -> tuple[int, int]:

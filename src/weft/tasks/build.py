@@ -5,6 +5,8 @@ The parts of a head that come before its output layer are taken over from anothe
 layer, too, but it is another.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,14 @@ from weft.model.families import Family, design, find_family
 from weft.model.network import Architecture, Network, create
 from weft.model.positions import longest
 from weft.recipe import ModelSection
+from weft.tasks.classify import Several
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.task import Reader, Task
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.build import Built, dropout_rates, family_settings, fresh_network, token_ids
 
 USUAL_LENGTH = 512
+_UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls labels that nobody has named
 OF_TASK = ("id2label", "label2id", "num_labels", "problem_type")  # keys of a config that another task has left
 
 
@@ -55,7 +59,8 @@ def from_folder(folder: Path, task: Task, dropout: float | None, seed: int) -> B
     _check_reads(saved, task)
     rates = {} if dropout is None else dropout_rates(family, set(), dropout)
     fresh = create(replace(family, **rates).architecture(head, max(task.outputs, 1)), seed)
-    fresh.load_state_dict(_taken_over(network, fresh, family))
+    state = _taken_over(network, fresh, family) | _rows_by_label(network, fresh, head, description.labels, task.labels)
+    fresh.load_state_dict(state)
     config = {key: value for key, value in description.config.items() if key not in OF_TASK}
     return Built(fresh, saved, replace(description, head=head, labels=task.labels, config=config))
 
@@ -74,6 +79,22 @@ def _taken_over(loaded: Network, fresh: Network, family: Family) -> dict[str, Te
     for name, tensor in fresh.state_dict().items():
         twin = twins.get(ours.get(name, ()), name)
         found[name] = known[twin] if twin in known and known[twin].shape == tensor.shape else tensor
+    return found
+
+
+def _rows_by_label(
+    loaded: Network, fresh: Network, head: str, before: Sequence[str], now: Sequence[str]
+) -> dict[str, Tensor]:
+    """An output layer whose rows had names: each label that it knew takes its row along, others begin fresh."""
+    if not now or not before or all(_UNNAMED.fullmatch(label) for label in before):
+        return {}
+    known, found = loaded.state_dict(), {}
+    for name, tensor in fresh.state_dict().items():
+        if name.startswith(f"heads.{head}.out.") and name in known:
+            found[name] = tensor.clone()
+            for row, label in enumerate(now):
+                if label in before:
+                    found[name][row] = known[name][before.index(label)]
     return found
 
 
@@ -130,8 +151,7 @@ def task_config(task: Task) -> dict[str, Any]:
     }
     if task.name not in kinds:
         return {}
-    several = hasattr(task, "separator") and task.name == "classify"
-    return {"problem_type": "multi_label_classification" if several else kinds[task.name]}
+    return {"problem_type": "multi_label_classification" if isinstance(task, Several) else kinds[task.name]}
 
 
 def plain_network(saved: Architecture, state: dict[str, Tensor]) -> Network:

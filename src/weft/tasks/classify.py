@@ -16,9 +16,16 @@ from torch import Tensor
 
 from weft.errors import InputError
 from weft.evaluate.baselines.classify import LabelsClassifier, TextClassifier
-from weft.evaluate.bootstrap import confusion_intervals, mean_interval
+from weft.evaluate.bootstrap import confusion_intervals, sum_intervals
 from weft.evaluate.calibration import calibration
-from weft.evaluate.classes import class_figures, confusion, per_class, several_figures
+from weft.evaluate.classes import (
+    class_figures,
+    confusion,
+    counted_several,
+    per_class,
+    several_counts,
+    several_figures,
+)
 from weft.evaluate.judged import Judged, Table
 from weft.model.network import Network
 from weft.model.packed import Packed
@@ -37,6 +44,7 @@ class Classify(ReadOff):
     head: ClassVar[str] = "sequence"
     roles: ClassVar[tuple[str, ...]] = ("text", "label")
     golds: ClassVar[tuple[str, ...]] = ("label",)
+    beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "accuracy"
 
     balanced: bool = False  # rare classes count as much as frequent ones
@@ -97,7 +105,7 @@ class Classify(ReadOff):
             confusion_intervals(table),
             credit=(gold == guessed).astype(float),
             regret=np.where(gold == guessed, 0.0, 1 - found[np.arange(len(gold)), gold]),
-            tables=[class_table(self.labels, table), *_confusion_table(self.labels, table)],
+            tables=[class_table(self.labels, table), *confusion_table(self.labels, table)],
             calibration=calibration(found, gold),
         )
 
@@ -187,7 +195,8 @@ class Several(Classify):
             rows.append(score_row(label, scores))
         tables.append(Table("Labels", SCORE_HEADINGS, rows))
         regret = np.abs(found - gold).max(-1) * (1 - exact)
-        return Judged(self.figures(examples, answers), {"exact": mean_interval(exact)}, exact, regret, tables)
+        intervals = sum_intervals(several_counts(gold, found > 0.5), counted_several)
+        return Judged(self.figures(examples, answers), intervals, exact, regret, tables)
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[np.ndarray]]:
         model = LabelsClassifier.fit([one.given for one in train], self._rows(train))
@@ -225,8 +234,8 @@ def class_table(labels: Sequence[str], table: np.ndarray, title: str = "Classes"
     return Table(title, SCORE_HEADINGS, rows)
 
 
-def _confusion_table(labels: Sequence[str], table: np.ndarray) -> list[Table]:
-    """Rows are what is right, columns what was said."""
+def confusion_table(labels: Sequence[str], table: np.ndarray) -> list[Table]:
+    """None, if there are too many to look at."""
     if len(labels) > MOST_IN_TABLE:
         return []
     rows = [

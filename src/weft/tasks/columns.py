@@ -20,7 +20,6 @@ SHOWN = 30  # columns in a message
 class Role:
     name: str
     synonyms: tuple[str, ...]  # the usual names, best first; case does not count
-    optional: bool = False
 
 
 def _role(name: str, synonyms: str) -> Role:
@@ -83,9 +82,7 @@ Columns = dict[str, str | tuple[str, ...]]
 def find_columns(
     sample: Sequence[Row], roles: Sequence[Role], said: Mapping[str, str | Sequence[str]], where: str
 ) -> tuple[Columns, list[str]]:
-    """The column of each role (several, if the recipe names several; none, if an optional one is not there), and what
-    to tell the user about guesses. Said to be nothing (`second: []`), a role is not guessed.
-    """
+    """The column of each role (several, if the recipe names several), and what to tell the user about guesses."""
     search = _Search(sample, roles, where)
     search.by_what_is_said(said)
     search.by_pairs()
@@ -119,8 +116,7 @@ class _Search:
                     hint = suggest(column, self.names)
                     raise InputError(f"{self.where} has no column {column}{hint}. {self._it_has}")
                 self.free.discard(column)
-            if columns:
-                self.found[role] = columns if isinstance(columns, str) else tuple(columns)
+            self.found[role] = columns if isinstance(columns, str) else tuple(columns)
         self.wanted = {name: role for name, role in self.wanted.items() if name not in said}
 
     def by_pairs(self) -> None:
@@ -152,7 +148,7 @@ class _Search:
                 self._guess(role.name, name)
 
     def by_content(self) -> None:
-        if self._is_required("text"):
+        if "text" in self.wanted:
             lengths = {
                 name: sum(map(len, values)) / len(values)
                 for name, values in self._candidates()
@@ -160,7 +156,7 @@ class _Search:
             }
             if lengths:
                 self._guess("text", max(lengths, key=lambda name: lengths[name]), " (the longest column)")
-        if self._is_required("label"):
+        if "label" in self.wanted:
             counts = {
                 name: len(set(values))
                 for name, values in self._candidates()
@@ -173,7 +169,7 @@ class _Search:
 
     def refuse_gaps(self) -> None:
         for role in self.roles:
-            if role.name not in self.found and not role.optional:
+            if role.name not in self.found:
                 raise InputError(
                     f"{self.where} has no column that is known to be the {role.name}. {self._it_has} "
                     f"Name it with finetune.data.{role.name}, or --column {role.name}=…."
@@ -194,9 +190,6 @@ class _Search:
         self.guesses[role] = f"{column} as {role}{why}"
         self.free.discard(column)
         del self.wanted[role]
-
-    def _is_required(self, role: str) -> bool:
-        return role in self.wanted and not self.wanted[role].optional
 
     def _candidates(self) -> Iterator[tuple[str, list[Any]]]:
         """The free columns with their values, but for those that only number or name the rows."""

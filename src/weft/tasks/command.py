@@ -6,12 +6,12 @@ from typing import Any
 
 from weft.corpus.archives import inner_name
 from weft.errors import InputError, suggest
-from weft.folders import disk_errors
+from weft.folders import MANIFEST, disk_errors, read_json
 from weft.progress import say
 from weft.recipe import DataSection
 from weft.recipe_file import check_section
 from weft.tasks.data import Split, checked, read_split
-from weft.tasks.evaluation import Subject, evaluate_on
+from weft.tasks.evaluation import Subject, evaluate_on, require_packages, training_facts
 from weft.tasks.intent import Intent
 from weft.tasks.predict import Write, predict_file, predict_texts
 from weft.tasks.report import write_task_report
@@ -32,18 +32,25 @@ def evaluate_model(
 ) -> dict[str, Any]:
     if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"{output} is a file; the reports need a folder.")
+    if output is not None and (output / MANIFEST).is_file() and read_json(output / MANIFEST).get("kind") == "run":
+        raise InputError(f"{output} is a run, whose own report this would replace; choose another folder.")
     subject = Subject.load(model, task)
+    require_packages(subject.task, beside=bool(train), without="weft evaluate without --train")
     section = _section(columns, encoding, subject)
     split = _read(subject, data, section)
     known = _read(subject, train, section).examples if train else None
-    evaluation = evaluate_on(subject, split, known)
+    trained, recipe = (
+        found if isinstance(found := subject.facts.get(key), dict) else {} for key in ("results", "recipe")
+    )
+    evaluation = evaluate_on(subject, split, known, training=training_facts(trained))
     results = {"model": str(model), "task": subject.task.name, "data": split.where, **evaluation.summary()}
     if split.problems.count:
         results["left_out"] = split.problems.sentences()
     if output is not None:
         with disk_errors(output):
             output.mkdir(parents=True, exist_ok=True)
-        results["report"] = str(write_task_report(output, model.name, evaluation, {split.where: split.problems}))
+        name = str(recipe.get("name", model.name))
+        results["report"] = str(write_task_report(output, name, evaluation, {split.where: split.problems}))
     return results
 
 

@@ -7,6 +7,7 @@ The sum over all taggings is the forward algorithm, the best one Viterbi's. Tran
 (O to I-PER, B-PER to I-LOC) are forbidden in both, so what comes out is always well-formed.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,8 +138,10 @@ def crf_of(network: Network) -> Crf:
     return crf
 
 
-def load_crf(folder: Path | None, network: Network, labels: Sequence[str]) -> None:
-    """What was saved beside the model, put on the network again."""
+def with_crf(network: Network, folder: Path | None, labels: Sequence[str]) -> Network:
+    """The same network, and on it what was saved beside the model. The one that was given stays as it is, a plain model
+    that can be saved.
+    """
     if folder is None or not (folder / CRF_FILE).is_file():
         raise FolderError(f"{CRF_FILE} is missing: this model decides its tags with a CRF, which is kept there.")
     file, crf = folder / CRF_FILE, Crf(labels)
@@ -146,4 +149,6 @@ def load_crf(folder: Path | None, network: Network, labels: Sequence[str]) -> No
         crf.load_state_dict(load_file(file))
     except (RuntimeError, SafetensorError) as error:
         raise FolderError(f"{file} does not fit this model: {str(error).splitlines()[0]}.") from None
-    network.add_module("crf", crf)
+    joined = copy.copy(network)
+    joined._modules = {**network._modules, "crf": crf.to(next(network.parameters()).device)}
+    return joined

@@ -5,7 +5,7 @@ tells it. Nothing left at all is an error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Split:
         except Unusable as reason:
             problems.add(str(reason), row.place)
             continue
-        examples.append(Example(example.given, example.gold, row.place))
+        examples.append(replace(example, place=row.place))
     if not examples:
         raise InputError(problems.nothing_left(where))
     return Split(where, examples, problems)

@@ -5,7 +5,7 @@ data and answers the same questions. Latency is measured one example at a time, 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -13,29 +13,28 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import InputError
+from weft.errors import InputError, needs
+from weft.evaluate.bootstrap import sum_intervals
 from weft.evaluate.judged import Judged
 from weft.folders import MANIFEST, read_json
 from weft.interchange.folder import Description, read_model
 from weft.model.network import Network, count_parameters
-from weft.objectives.objective import Batch
 from weft.progress import say, track
 from weft.tasks.build import reader_for
 from weft.tasks.catalog import known_task
-from weft.tasks.crf import load_crf
+from weft.tasks.crf import with_crf
 from weft.tasks.data import Split
-from weft.tasks.rewrite import Rewrite
+from weft.tasks.rewrite import Rewrite, perplexity
 from weft.tasks.tag import Tag
-from weft.tasks.task import Example, Input, Reader, Task, ask, groups
+from weft.tasks.task import Example, Reader, Task
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
-from weft.train.loop import validate
 from weft.train.materials import device
 
 CHUNK = 1024  # examples that are answered before the next are looked at
 SLICES = 4
 SHOWN = 20  # mistakes, examples
-SINGLE = 50  # examples whose latency is taken
+SINGLE, SINGLE_WRITTEN = 50, 20  # examples whose latency is taken
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Subject:
         """`facts`: the model's weft.json; `folder`: where it lies, if it is to be asked for more."""
         found = known_task(network, description, facts.get("task"), task)
         if isinstance(found, Tag) and found.crf and "crf" not in dict(network.named_children()):
-            load_crf(folder, network, found.labels)
+            network = with_crf(network, folder, found.labels)
         reader = reader_for(network.architecture, description, tokenizer, _length_of(facts))
         return cls(network.eval(), description, found, reader, facts, folder)
 
@@ -143,6 +142,23 @@ class Evaluation:
         return [(self.examples[i], self.answers[i]) for i in order[:most]]
 
 
+def require_packages(task: Task | type[Task], *, beside: bool, without: str) -> None:
+    """An error at once, not after the training, if one of the optional packages that judge is not there. `without` says
+    how to have nothing `beside` the model.
+    """
+    for package in task.judged_with:
+        needs(package, "tasks", f"to judge {task.name}")
+    for package in task.beside_with if beside else ():
+        needs(package, "tasks", f"for a classical method beside the model ({without} goes without)")
+
+
+def training_facts(results: Mapping[str, Any], examples: int | None = None) -> dict[str, Any]:
+    """What training cost, of a run's results."""
+    names = ("parameters", "parameters_tuned", "training_seconds", "steps", "tokens")
+    found = {name: results[name] for name in names if name in results}
+    return found if examples is None else {**found, "training_examples": examples}
+
+
 def evaluate_on(
     subject: Subject, split: Split, train: Sequence[Example] | None, *, training: dict[str, Any] | None = None
 ) -> Evaluation:
@@ -161,7 +177,9 @@ def evaluate_on(
     seconds = time.perf_counter() - began
     judged = task.judge(examples, answers)
     if isinstance(task, Rewrite):
-        judged.figures["perplexity"] = _perplexity(subject, examples)
+        counts = task.losses(subject.network, examples, subject.reader)
+        judged.figures.update({name: float(value) for name, value in perplexity(counts.sum(0)).items()})
+        judged.intervals.update(sum_intervals(counts, perplexity))
     cost = {**(training or {}), "parameters": count_parameters(subject.network), **_cost(subject, examples, seconds)}
     baseline = None
     if train is not None:
@@ -173,22 +191,12 @@ def evaluate_on(
     return Evaluation(task, split.where, examples, answers, judged, slices, cost, cut, baseline)
 
 
-def losses_of(task: Task, inputs: Sequence[Input]) -> Iterator[Batch]:
-    """All inputs as batches with their right answers."""
-    for part in groups(inputs):
-        yield ask(task, [inputs[i] for i in part])
-
-
-def _perplexity(subject: Subject, examples: Sequence[Example]) -> float:
-    """Of the right texts, token by token."""
-    batches = losses_of(subject.task, subject.task.inputs(examples, subject.reader))
-    return float(np.exp(min(validate(subject.network, batches)["validation_loss"], 700.0)))
-
-
 def _cost(subject: Subject, examples: Sequence[Example], seconds: float) -> dict[str, Any]:
     single = []
-    picked = np.unique(np.linspace(0, len(examples) - 1, SINGLE).astype(int))
-    for index in picked[: 5 if isinstance(subject.task, Rewrite) else SINGLE]:
+    count = SINGLE_WRITTEN if isinstance(subject.task, Rewrite) else SINGLE
+    picked = np.unique(np.linspace(0, len(examples) - 1, count).astype(int))
+    subject.answers([examples[picked[0]]])  # the first makes things ready
+    for index in picked:
         began = time.perf_counter()
         subject.answers([examples[index]])
         single.append(1000 * (time.perf_counter() - began))

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from weft.errors import RecipeError
+from weft.errors import InputError, RecipeError
 from weft.interchange.folder import read_model_config
 from weft.model.families import find_family
 from weft.model.network import Architecture, count_parameters
@@ -27,16 +27,17 @@ from weft.objectives.objective import Batch
 from weft.progress import say
 from weft.recipe import DataSection, FinetunePlan, FinetuneSection, ModelSection, Recipe
 from weft.recipe_file import check_section, read_recipe
+from weft.tasks.answer import Answer
 from weft.tasks.build import from_family, from_folder, reader_for
 from weft.tasks.catalog import TASKS
-from weft.tasks.evaluation import Subject, evaluate_on, losses_of, say_cut
+from weft.tasks.evaluation import Subject, evaluate_on, require_packages, say_cut, training_facts
 from weft.tasks.lora import Adapted, adapt, freeze_backbone
 from weft.tasks.plan import choose, chosen_optimizer, spec_of
 from weft.tasks.report import write_task_report
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.saving import copy_model, write_task_model
 from weft.tasks.splits import Splits, count_classes, read_data
-from weft.tasks.task import Example, Input, Learnt, Reader, ReadOff, Task, count_cut, read_off
+from weft.tasks.task import Example, Input, Learnt, Reader, ReadOff, Task, ask, count_cut, groups, read_off
 from weft.tasks.vocabulary import prepare_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokens.order import Order
@@ -48,7 +49,7 @@ from weft.train.machine import matmul_peak
 from weft.train.materials import device
 from weft.train.memory import keep_freed_memory
 from weft.train.record import read_metrics
-from weft.train.run_folder import MODEL, PLAN, claim, finish, finished, write_plan
+from weft.train.run_folder import MODEL, PLAN, claim, finish, finished, seed_folder, write_plan
 
 FRESH_LENGTH = 256
 
@@ -72,6 +73,11 @@ class Materials:
             assert section.model is not None
             built = from_folder(self.base / section.model, self.task, section.dropout, seed)
         reader = reader_for(built.saved, built.description, self.tokenizer, section.sequence_length)
+        if isinstance(self.task, Answer) and self.task.with_none and not reader.looks_ahead:
+            raise InputError(
+                "Some questions have no answer. Only an encoder (bert, roberta, modernbert …) can learn that: the "
+                "first token says it, and a decoder's has not read the question."
+            )
         self.task.prepare(built.network, self.splits.train.examples)
         if section.tune == "lora":
             adapt(built.network, section.lora_rank, seed)
@@ -114,7 +120,7 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
     _say_plan(built, plan, splits)
     runs = []
     for seed in range(plan.seed, plan.seed + plan.seeds):
-        place = folder if plan.seeds == 1 else folder / f"seed-{seed}"
+        place = folder if plan.seeds == 1 else seed_folder(folder, seed)
         if seed > plan.seed:
             built, _ = materials.build(seed)
         results = _learn(materials, built, reader, inputs, plan, seed, place, resume)
@@ -129,7 +135,10 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
     subject = Subject.load(folder / MODEL)
     judged_on = splits.test or splits.validation
     evaluation = evaluate_on(
-        subject, judged_on, splits.train.examples if section.baseline else None, training=_training_facts(best, splits)
+        subject,
+        judged_on,
+        splits.train.examples if section.baseline else None,
+        training=training_facts(best, len(splits.train.examples)),
     )
     results = {**best, "judged_on": judged_on.where, **evaluation.summary(), "model": str(folder / MODEL)}
     write_task_report(folder, recipe.name, evaluation, splits.problems, best)
@@ -168,6 +177,7 @@ def check(recipe: Recipe) -> FinetuneSection:
         raise RecipeError("tokenizer goes with a fresh model; a model folder has its own.")
     read_budget(section.budget, "finetune.budget")
     _check_useless(section)
+    require_packages(TASKS[section.task], beside=section.baseline, without="finetune.baseline: false")
     return section
 
 
@@ -254,7 +264,8 @@ def _learn(
 
     def measure() -> dict[str, float]:
         if not isinstance(task, ReadOff):
-            return {"validation_loss": validate(network, losses_of(task, questions))["validation_loss"]}
+            batches = (ask(task, [questions[i] for i in part]) for part in groups(questions))
+            return {"validation_loss": validate(network, batches)["validation_loss"]}
         network.eval()
         sums, counts = Counter[str](), Counter[str]()
 
@@ -296,12 +307,13 @@ def _learn(
 def _spread(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Of the score on validation over the seeds."""
     found = [run["score"] for run in runs]
-    return {"scores": found, "mean": statistics.fmean(found), "deviation": statistics.stdev(found)}
-
-
-def _training_facts(results: dict[str, Any], splits: Splits) -> dict[str, Any]:
-    names = ("parameters", "parameters_tuned", "training_seconds", "steps", "tokens")
-    return {**{name: results[name] for name in names}, "training_examples": len(splits.train.examples)}
+    spent = round(sum(run["training_seconds"] for run in runs), 1)
+    return {
+        "scores": found,
+        "mean": statistics.fmean(found),
+        "deviation": statistics.stdev(found),
+        "training_seconds": spent,
+    }
 
 
 def _save_plan(folder: Path, recipe: Recipe, base: Path, plan: FinetunePlan) -> None:

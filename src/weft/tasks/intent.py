@@ -25,9 +25,9 @@ from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import Classes
 from weft.objectives.objective import Batch
-from weft.tasks.classify import SCORE_HEADINGS, class_table, score_row
+from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
 from weft.tasks.labels import label_set, read_label
-from weft.tasks.tag import Tag, entity, text_of
+from weft.tasks.tag import Tag, entities, text_of
 from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
 
 PREFIX = "intent:"
@@ -51,7 +51,10 @@ class Intent(ReadOff):
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags", "intent")
     golds: ClassVar[tuple[str, ...]] = ("tags", "intent")
+    beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "exact"
+
+    at_spaces: bool = False  # as in tagging
 
     @property
     def slots(self) -> Tag:
@@ -63,7 +66,7 @@ class Intent(ReadOff):
         return tuple(label.removeprefix(PREFIX) for label in self.labels if label.startswith(PREFIX))
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
-        words = Tag().example(values, with_gold=with_gold)
+        words = Tag(at_spaces=self.at_spaces).example(values, with_gold=with_gold)
         if not with_gold:
             return words
         if values.get("intent") in (None, ""):
@@ -80,7 +83,7 @@ class Intent(ReadOff):
         slots = Tag().settle([replace(example, gold=example.gold.tags) for example in train])
         if not slots.entities:
             raise InputError("The slots must be tagged as B-room, I-room, O.")
-        return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)))
+        return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)), at_spaces=slots.at_spaces)
 
     def harmonized(self, examples: Sequence[Example]) -> tuple[list[Example], int]:
         mended, changed = self.slots.harmonized([replace(one, gold=one.gold.tags) for one in examples])
@@ -146,7 +149,7 @@ class Intent(ReadOff):
             [
                 (
                     intents[int(chances.argmax())] == one.gold.intent,
-                    spans_of(tags, "iob2") == spans_of(one.gold.tags, "iob2"),
+                    spans_of(tags) == spans_of(one.gold.tags),
                 )
                 for one, (chances, tags) in pairs
             ]
@@ -161,7 +164,11 @@ class Intent(ReadOff):
         numbers = [self.intents.index(one.gold.intent) for one in examples]
         table = confusion(numbers, [int(chances.argmax()) for chances, _ in answers], len(self.intents))
         slots = [score_row(kind, score) for kind, score in per_type(gold, said).items()]
-        tables = [class_table(self.intents, table, "Intents"), Table("Slots", SCORE_HEADINGS, slots)]
+        tables = [
+            class_table(self.intents, table, "Intents"),
+            *confusion_table(self.intents, table),
+            Table("Slots", SCORE_HEADINGS, slots),
+        ]
         sure = np.asarray([float(chances.max()) for chances, _ in answers])
         return Judged(self.figures(examples, answers), intervals, exact, (1 - exact) * sure, tables)
 
@@ -177,11 +184,10 @@ class Intent(ReadOff):
     def shown(self, example: Example, answer: Any, *, details: bool = False) -> dict[str, Any]:
         chances, tags = answer
         best = int(chances.argmax())
-        slots = [entity(example.given, span) for span in spans_of(tags, "iob2")]
         return {
             "intent": self.intents[best],
             "score": round(float(chances[best]), 6),
-            "slots": slots,
+            "slots": entities(example, tags),
             "tags": list(tags),
         }
 
@@ -195,6 +201,8 @@ class Intent(ReadOff):
         return self._in_words(example, self.intents[int(answer[0].argmax())], answer[1])
 
     def _in_words(self, example: Example, intent: str, tags: Sequence[str]) -> str:
-        found = [entity(example.given, span) for span in spans_of(tags, "iob2")]
-        slots = ", ".join(f"{one['kind']} = {one['text']}" for one in found)
+        slots = ", ".join(f"{one['kind']} = {one['text']}" for one in entities(example, tags))
         return f"{intent}({slots})"
+
+    def settings(self) -> dict[str, Any]:
+        return {"at_spaces": self.at_spaces}

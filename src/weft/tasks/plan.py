@@ -70,7 +70,7 @@ def choose(
         plan = plan.model_copy(update={"precision": faster_precision(try_with)})
     budget = read_budget(plan.budget, "finetune.budget")
     if budget.kind == "seconds":
-        steps = _steps_in(budget.amount, median(times.get(plan.precision) or try_with(plan.precision)))
+        steps = _steps_in(budget.amount / plan.seeds, median(times.get(plan.precision) or try_with(plan.precision)))
     else:
         steps = _steps_of(budget, plan, inputs)
     interval = max(1, math.ceil(steps / VALIDATIONS))

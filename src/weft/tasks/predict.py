@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from weft.corpus.archives import COMPRESSED
 from weft.errors import InputError
 from weft.folders import disk_errors, locked, read_json, sha256_of, to_json, write_file
 from weft.progress import Gauge, say
@@ -23,7 +24,7 @@ from weft.tasks.columns import Columns
 from weft.tasks.data import columns_of, named, open_rows, values_of
 from weft.tasks.evaluation import Subject, say_cut
 from weft.tasks.rows import BadRow, Row
-from weft.tasks.sources import Source, locate
+from weft.tasks.sources import Source, ending, locate
 from weft.tasks.task import Example, Task, Unusable
 
 Write = Callable[[Sequence[dict[str, Any]]], None]
@@ -103,16 +104,19 @@ def _answer_file(
     columns, guesses, rows = columns_of(open_rows([file], data), subject.task, said, named([file]), with_gold=False)
     for guess in guesses:
         say(guess)
-    done, source = 0, locate(file)
+    done, passed, source = 0, 0, locate(file)
     if output is not None:
         done = _begin(output, source.path, _asked(subject, source, columns, data, details=details), resume=resume)
-        is_whole = sum(1 for _ in islice(rows, done)) == done
-        if not is_whole or (not _note(output).is_file() and next(rows, None) is not None):
+        found = 0
+        for row in islice(rows, done):
+            found, passed = found + 1, passed + _size(row)
+        if found < done or (not _note(output).is_file() and next(rows, None) is not None):
             raise InputError(f"{output} has {done:,} lines, which are not the answers to {file}: choose another file.")
     failed = cut = 0
-    size = source.path.stat().st_size if source.path.is_file() else 0
+    is_plain = source.path.is_file() and not source.is_archive and ending(source.path.name) not in COMPRESSED
+    size = source.path.stat().st_size if is_plain else 0
     with _sink(output, write) as put, Gauge("Answering", size, "rows") as gauge:
-        gauge.documents = done
+        gauge.go_on_from(done, passed)
         while piece := list(islice(rows, PIECE)):
             lines, too_long = _answered(subject, piece, columns, details=details)
             failed += sum("error" in line for line in lines)
@@ -148,7 +152,8 @@ def _answered(
 
 
 def _size(row: Row | BadRow) -> int:
-    return sum(len(value) for value in row.values.values() if isinstance(value, str)) if isinstance(row, Row) else 1
+    """In the file, about."""
+    return len(str(list(row.values.values())).encode("utf-8", "replace")) if isinstance(row, Row) else 1
 
 
 def _asked(subject: Subject, source: Source, columns: Columns, data: DataSection, *, details: bool) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from typing import Any
 from weft.charts import Line, chart, smooth
 from weft.folders import to_json, write_file
 from weft.page import bars, grid, page, table, tiles
+from weft.tasks.classify import Classify
 from weft.tasks.data import Problems
 from weft.tasks.evaluation import SHOWN, Evaluation
-from weft.tasks.task import ReadOff
+from weft.tasks.task import ReadOff, Task
 from weft.train.record import read_metrics
+from weft.train.run_folder import seed_folder
 
 REPORT, FACTS = "report.html", "report.json"
 MOST_TEXT = 400  # characters of an example that are shown
@@ -45,10 +47,10 @@ def write_task_report(
 def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
     task, judged = evaluation.task, evaluation.judged
     score = task.score if isinstance(task, ReadOff) else next(iter(judged.figures))
-    shown = {NAMES.get(key, key): _number(key, value) for key, value in judged.figures.items()}
+    shown = {_named(task, key): _number(key, value) for key, value in judged.figures.items()}
     shown = dict(list(shown.items())[:4])
     if evaluation.baseline is not None:
-        shown[f"{NAMES.get(score, score)}, {evaluation.baseline.name}"] = _number(
+        shown[f"{_named(task, score)}, {evaluation.baseline.name}"] = _number(
             score, evaluation.baseline.judged.figures[score]
         )
     said = f"{task.name}, judged on {len(evaluation.examples):,} examples of {evaluation.where}"
@@ -60,7 +62,7 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
         tiles(shown),
         "<h2>How good, next to a classical method</h2>",
         _comparison(evaluation),
-        _curves(folder, score),
+        _curves(task, folder, facts.get("training", {}), score),
         *(f"<h2>{escape(one.title)}</h2>{grid(one.headings, one.rows)}" for one in judged.tables),
         "<h2>Short and long</h2>",
         bars([(title, mean, 1.0, f"{mean:.3f} of {count:,}") for title, count, mean in evaluation.slices]),
@@ -74,6 +76,11 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
     ]
 
 
+def _named(task: Task, key: str) -> str:
+    """F1 is the mean of the classes' where there are classes, and counts entities or words elsewhere."""
+    return "F1, macro" if key == "f1" and isinstance(task, Classify) else NAMES.get(key, key)
+
+
 def _number(key: str, value: float) -> str:
     return f"{value:.1f}" if key in ("bleu", "chrf", "perplexity") else f"{value:.3f}"
 
@@ -85,7 +92,7 @@ def _comparison(evaluation: Evaluation) -> str:
     for key, value in judged.figures.items():
         gap = judged.intervals.get(key)
         row = [
-            NAMES.get(key, key),
+            _named(evaluation.task, key),
             _number(key, value),
             f"{_number(key, gap.low)} – {_number(key, gap.high)}" if gap else "",
         ]
@@ -95,8 +102,9 @@ def _comparison(evaluation: Evaluation) -> str:
     return grid(headings, rows)
 
 
-def _curves(folder: Path, score: str) -> str:
-    metrics = read_metrics(folder)
+def _curves(task: Task, folder: Path, training: dict[str, Any], score: str) -> str:
+    """Of the run; of several, the one that was kept."""
+    metrics = read_metrics(seed_folder(folder, training["seed"]) if "seeds" in training else folder)
     if not metrics:
         return ""
     lines = [Line("training", "var(--a)", smooth([(line["step"], line["loss"]) for line in metrics]))]
@@ -104,7 +112,8 @@ def _curves(folder: Path, score: str) -> str:
     parts = [f"<h2>Loss</h2><figure>{chart([*lines, Line('validation', 'var(--b)', held_out)], 'step')}</figure>"]
     points = [(line["step"], line[f"validation_{score}"]) for line in metrics if f"validation_{score}" in line]
     if len(points) > 1:
-        title = f"{NAMES.get(score, score)} on validation".capitalize()
+        title = f"{_named(task, score)} on validation"
+        title = title[0].upper() + title[1:]
         parts.append(f"<h2>{title}</h2><figure>{chart([Line('validation', 'var(--b)', points)], 'step')}</figure>")
     return "".join(parts)
 
@@ -121,6 +130,7 @@ def _learnt_from(training: dict[str, Any]) -> str:
     if seeds := training.get("seeds"):
         scores = ", ".join(f"{score:.3f}" for score in seeds["scores"])
         said = f"On validation {seeds['mean']:.3f} ± {seeds['deviation']:.3f} ({scores}); the best model was kept."
+        said += f" They took {seeds['training_seconds']:,} s."
         parts.append(f"<h2>Several seeds</h2><p>{said}</p>")
     return "".join(parts)
 
@@ -151,7 +161,7 @@ def _mistakes(found: list[dict[str, str]]) -> str:
     if not found:
         return "<p>None.</p>"
     rows = [[one["given"], one["right"], one["said"]] for one in found[:SHOWN]]
-    return grid(["given", "right", "said"], rows)
+    return grid(["given", "right", "said"], rows, "texts")
 
 
 def _left_out(found: dict[str, list[str]]) -> str:

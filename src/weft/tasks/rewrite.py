@@ -14,21 +14,24 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import tokenizers
 import torch
+import torch.nn.functional as F
 
 from weft.errors import InputError
 from weft.evaluate.baselines.rewrite import LeadSentences, NearestNeighbour
 from weft.evaluate.bootstrap import mean_interval, sum_intervals
+from weft.evaluate.classes import ratio
 from weft.evaluate.judged import Judged
 from weft.evaluate.rouge import rouge, rouge_figures
 from weft.evaluate.translations import counted_figures, translation_counts, translation_figures
 from weft.generate import prompts
-from weft.generate.prepare import prepare
+from weft.generate.prepare import prepared
 from weft.generate.writer import Writer
 from weft.model.network import Network
 from weft.model.packed import Packed, pack
 from weft.objectives.objective import Batch
+from weft.tasks.encode import encoded
 from weft.tasks.labels import read_text
-from weft.tasks.task import Example, Input, Reader, Task, count_cut
+from weft.tasks.task import Example, Input, Reader, Task, ask, count_cut, groups
 
 TARGET_SHARE = 0.5  # of what a decoder can read that a target may take, at most
 USUAL_TOKENS = 64  # that an answer may have, if nothing is known
@@ -71,8 +74,8 @@ class Rewrite(Task):
 
     def measured(self, train: Sequence[Example], reader: Reader) -> Self:
         """With the length that answers may have, by the targets that were seen."""
-        encodings = reader.tokenizer.engine.encode_batch_fast([one.gold for one in train], add_special_tokens=False)
-        usual = float(np.quantile([len(one) for one in encodings], 0.99))
+        targets = encoded([one.gold for one in train], reader.tokenizer.engine.encode_batch_fast)
+        usual = float(np.quantile([len(one) for one in targets], 0.99))
         most = int(reader.most_tokens * (1.0 if reader.has_source else TARGET_SHARE))
         return replace(self, most_new=min(max(8, int(usual * ROOM_TO_SPARE) + 2), most))
 
@@ -80,9 +83,8 @@ class Rewrite(Task):
         engine, most, ends = reader.tokenizer.engine, reader.most_tokens, reader.ends.ends
         if not ends:
             raise InputError("This model has no end token, so it cannot learn where an answer ends.")
-        sources = engine.encode_batch_fast([self.prefix + one.given for one in examples], add_special_tokens=False)
-        golds = [one.gold or "" for one in examples]
-        targets = engine.encode_batch_fast(golds, add_special_tokens=False)
+        sources = encoded([self.prefix + one.given for one in examples], engine.encode_batch_fast)
+        targets = encoded([one.gold or "" for one in examples], engine.encode_batch_fast)
         between = [ends[0]] if self.separator is None else engine.encode(self.separator, add_special_tokens=False).ids
         before = _opening(engine)
         found = []
@@ -120,8 +122,7 @@ class Rewrite(Task):
 
     def answers(self, network: Network, examples: Sequence[Example], reader: Reader) -> tuple[list[str], int]:
         inputs = self.inputs([replace(one, gold=None) for one in examples], reader)
-        ready = prepare(network)
-        writer = Writer(ready, prompts.Reader(network.architecture, reader.tokenizer, reader.ends), {})
+        writer = Writer(prepared(network), prompts.Reader(network.architecture, reader.tokenizer, reader.ends), {})
         settings: dict[str, Any] = {"beams": self.beams} if self.beams > 1 else {"strategy": "greedy"}
         if self.sample:
             settings = {"strategy": "sample", "top_p": TOP_P, "seed": 0}
@@ -129,6 +130,23 @@ class Rewrite(Task):
         ends = set(reader.ends.ends)
         texts = (reader.tokenizer.decode([token for token in ids if token not in ends]) for ids in written)
         return [text.strip() for text in texts], count_cut(inputs)
+
+    def losses(self, network: Network, examples: Sequence[Example], reader: Reader) -> np.ndarray:
+        """(N, 2): −log p of each right text, and its tokens."""
+        inputs, device = self.inputs(examples, reader), next(network.parameters()).device
+        found = np.zeros((len(examples), 2))
+        with torch.inference_mode():
+            for part in groups(inputs):
+                picked = [inputs[i] for i in part]
+                batch = ask(self, picked).to(device)
+                hidden = network(batch.packed, batch.decoder)
+                logits = network.head(self.head)(hidden, batch.decoder or batch.packed, batch.rows)
+                assert batch.targets is not None
+                losses = F.cross_entropy(logits.float(), batch.targets, reduction="none")
+                of_each = losses.split([len(one.asked.right) for one in picked])
+                for one, rows in zip(picked, of_each, strict=True):
+                    found[one.example] = float(rows.double().sum()), len(rows)
+        return found
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
         model = NearestNeighbour.fit([one.given for one in train], [one.gold for one in train])
@@ -154,6 +172,11 @@ class Rewrite(Task):
         return {name: getattr(self, name) for name in names}
 
 
+def perplexity(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Of shape (…), from sums of `losses`, of shape (…, 2)."""
+    return {"perplexity": np.exp(np.minimum(ratio(counts[..., 0], counts[..., 1]), 700.0))}
+
+
 def _opening(engine: tokenizers.Tokenizer) -> list[int]:
     """The special tokens that come before a text."""
     framed = engine.encode("a")
@@ -164,15 +187,16 @@ def _opening(engine: tokenizers.Tokenizer) -> list[int]:
 @dataclass(frozen=True)
 class Translate(Rewrite):
     name: ClassVar[str] = "translate"
+    judged_with: ClassVar[tuple[str, ...]] = ("sacrebleu",)
+    beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
 
     def figures(self, examples: Sequence[Example], answers: Sequence[str]) -> dict[str, float]:
         return translation_figures(answers, [one.gold for one in examples])
 
     def judge(self, examples: Sequence[Example], answers: Sequence[str]) -> Judged:
-        golds = [one.gold for one in examples]
-        intervals = sum_intervals(translation_counts(answers, golds), counted_figures)
-        credit = np.asarray([rouge(said, gold)["rougeL"] for said, gold in zip(answers, golds, strict=True)])
-        return Judged(self.figures(examples, answers), intervals, credit, 1 - credit)
+        counts = translation_counts(answers, [one.gold for one in examples])
+        credit = counted_figures(counts)["chrf"] / 100
+        return Judged(self.figures(examples, answers), sum_intervals(counts, counted_figures), credit, 1 - credit)
 
 
 @dataclass(frozen=True)
@@ -190,7 +214,7 @@ class Summarize(Rewrite):
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
         model = LeadSentences.fit([one.given for one in train], [one.gold for one in train])
-        return f"the first {model.count} sentences", model.predict([one.given for one in examples])
+        return model.name, model.predict([one.given for one in examples])
 
 
 @dataclass(frozen=True)
@@ -203,3 +227,9 @@ class Reply(Translate):
         golds = [one.gold for one in examples]
         kinds = {"distinct": len(set(answers)) / max(len(answers), 1)}
         return {**translation_figures(answers, golds), "rougeL": rouge_figures(answers, golds)["rougeL"], **kinds}
+
+    def judge(self, examples: Sequence[Example], answers: Sequence[str]) -> Judged:
+        judged = super().judge(examples, answers)
+        shared = [rouge(said, one.gold)["rougeL"] for said, one in zip(answers, examples, strict=True)]
+        judged.intervals["rougeL"] = mean_interval(shared)
+        return judged

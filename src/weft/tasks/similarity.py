@@ -29,6 +29,7 @@ class Similarity(ReadOff):
     head: ClassVar[str] = "sequence"
     roles: ClassVar[tuple[str, ...]] = ("text", "second", "score")
     golds: ClassVar[tuple[str, ...]] = ("score",)
+    beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "spearman"
 
     @property

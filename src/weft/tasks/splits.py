@@ -7,6 +7,7 @@ from pathlib import Path
 
 from weft.progress import say
 from weft.recipe import FinetuneSection
+from weft.tasks.answer import Answer
 from weft.tasks.catalog import TASKS, asked_task
 from weft.tasks.data import Problems, Split, checked, first_label, hold_out, paths_of, read_split, some_of
 from weft.tasks.intent import Intent
@@ -46,7 +47,7 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
     splits = [train, validation, *([others["test"]] if others["test"] else [])]
     if isinstance(task, Tag | Intent):
         splits = [harmonized(task, split) for split in splits]
-    splits = [splits[0], *(checked(task, split) for split in splits[1:])]
+    splits = [checked(task, split) for split in splits]
     for split in splits:
         _say_split(task, split)
     return task, Splits(splits[0], splits[1], splits[2] if len(splits) > 2 else None)
@@ -64,6 +65,8 @@ def _say_split(task: Task, split: Split) -> None:
     say(f"{split.where}: {len(split.examples):,} examples{left_out}.")
     for sentence in split.problems.sentences()[:5]:
         say(f"  {sentence}")
+    if isinstance(task, Answer) and (off := sum(gold.was_off for one in split.examples for gold in one.gold)):
+        say(f"  {off:,} answers do not stand where the file says: the nearest place that has their words is taken.")
     if counts := count_classes(task, split.examples):
         total = sum(counts.values())
         shown = ", ".join(f"{label} {count / total:.0%}" for label, count in counts.most_common(8))

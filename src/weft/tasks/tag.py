@@ -9,6 +9,7 @@ sentence are decided together.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,11 +21,11 @@ from weft.evaluate.baselines.tag import PhraseLookup, TagLookup
 from weft.evaluate.bootstrap import sum_intervals
 from weft.evaluate.classes import confusion
 from weft.evaluate.entities import (
-    Span,
     counted_figures,
     entity_counts,
     entity_figures,
     guess_scheme,
+    is_part,
     per_type,
     repaired,
     spans_of,
@@ -35,11 +36,12 @@ from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import Answers, Classes
 from weft.objectives.objective import Batch
-from weft.tasks.classify import SCORE_HEADINGS, class_table, score_row
+from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
 from weft.tasks.crf import Crf, Tagging, crf_of
+from weft.tasks.encode import encoded
 from weft.tasks.labels import balance, label_set
 from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
-from weft.tasks.words import read_tagged, read_words
+from weft.tasks.words import are_cut_at_spaces, places_of, read_tagged, read_words
 from weft.tokenizer.tokenizer import Tokenizer
 
 OUTSIDE = "O"
@@ -62,6 +64,7 @@ class Tag(ReadOff):
 
     entities: bool = False  # the tags are parts of entities, and entities are what counts
     crf: bool = False
+    at_spaces: bool = False  # texts are cut into words there, as those of the training data were
     balanced: bool = False
     weights: tuple[float, ...] | None = None
 
@@ -70,40 +73,47 @@ class Tag(ReadOff):
         return "f1" if self.entities else "accuracy"
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
+        words = values.get("words")
+        text = words if isinstance(words, str) else ""
         if not with_gold:
-            return Example(read_words(values.get("words")), None)
-        return Example(*read_tagged(values.get("words"), values.get("tags")))
+            return Example(read_words(words, at_spaces=self.at_spaces), None, text=text)
+        return Example(*read_tagged(words, values.get("tags")), text=text)
 
     def settle(self, train: Sequence[Example]) -> Self:
         scheme = guess_scheme(example.gold for example in train)
+        known = train if scheme == "plain" else [example for example in train if all(map(is_part, example.gold))]
         if scheme == "plain":
             counts = Counter(tag for example in train for tag in example.gold)
             labels = label_set(counts)
         else:
-            counts = Counter(tag for example in train for tag in repaired(example.gold, scheme)[0])
+            counts = Counter(tag for example in known for tag in repaired(example.gold, scheme)[0])
             kinds = sorted({tag[2:] for tag in counts if tag != OUTSIDE})
             labels = (OUTSIDE, *(f"{part}-{kind}" for kind in kinds for part in "BI"))
         if len(labels) < 2:
             raise InputError(f"All words of the training data have the tag {labels[0]!r}: there is nothing to learn.")
         weights = tuple(balance(counts, labels)) if self.balanced else None
-        return replace(self, labels=labels, entities=scheme != "plain", weights=weights)
+        at_spaces = are_cut_at_spaces([(example.given, example.text) for example in train])
+        return replace(self, labels=labels, entities=scheme != "plain", at_spaces=at_spaces, weights=weights)
 
     def harmonized(self, examples: Sequence[Example]) -> tuple[list[Example], int]:
         """With tags as they are learnt, and how many had to be mended."""
         if not self.entities:
             return list(examples), 0
-        scheme = guess_scheme(example.gold for example in examples)
+        well_formed = [all(map(is_part, example.gold)) for example in examples]  # others are for `check` to refuse
+        scheme = guess_scheme(example.gold for example, is_good in zip(examples, well_formed, strict=True) if is_good)
         mended, changed = [], 0
-        for example in examples:
-            tags, wrong = repaired(example.gold, scheme) if scheme != "plain" else (example.gold, 0)
+        for example, is_good in zip(examples, well_formed, strict=True):
+            tags, wrong = repaired(example.gold, scheme) if is_good else (example.gold, 0)
             mended.append(replace(example, gold=tuple(tags)))
             changed += wrong
         return mended, changed
 
     def classes(self, example: Example) -> Sequence[str]:
-        return [span.kind for span in spans_of(example.gold, "iob2")] if self.entities else example.gold
+        return [span.kind for span in spans_of(example.gold)] if self.entities else example.gold
 
     def check(self, example: Example) -> None:
+        if self.entities and (odd := [tag for tag in example.gold if not is_part(tag)]):
+            raise Unusable(f"has the tag {odd[0]!r}, which is no part of an entity (B-…, I-…) and not O")
         if unknown := [tag for tag in example.gold if tag not in self.labels]:
             raise Unusable(f"has the tag {unknown[0]!r}, which training never had")
 
@@ -115,7 +125,7 @@ class Tag(ReadOff):
         engine = reader.tokenizer.engine
         room = max(1, reader.most_tokens - engine.num_special_tokens_to_add(is_pair=False))
         written = [as_written(one.given, reader.tokenizer) for one in examples]
-        encodings = engine.encode_batch(written, is_pretokenized=True, add_special_tokens=False)
+        encodings = encoded(written, partial(engine.encode_batch, is_pretokenized=True))
         found = []
         for number, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
             words = np.asarray([word for word in encoding.word_ids if word is not None], np.int64)
@@ -211,7 +221,8 @@ class Tag(ReadOff):
         else:
             numbers = {label: number for number, label in enumerate(self.labels)}
             right_tags, said_tags = ([numbers[tag] for tags in side for tag in tags] for side in (gold, answers))
-            tables = [class_table(self.labels, confusion(right_tags, said_tags, len(self.labels)), "Tags")]
+            table = confusion(right_tags, said_tags, len(self.labels))
+            tables = [class_table(self.labels, table, "Tags"), *confusion_table(self.labels, table)]
         credit = right[:, 0] / np.maximum(right[:, 1], 1)
         return Judged(
             self.figures(examples, answers), intervals, credit, right[:, 1] - right[:, 0].astype(float), tables
@@ -230,7 +241,7 @@ class Tag(ReadOff):
     def shown(self, example: Example, answer: Sequence[str], *, details: bool = False) -> dict[str, Any]:
         found: dict[str, Any] = {"words": list(example.given), "tags": list(answer)}
         if self.entities:
-            found["entities"] = [entity(example.given, span) for span in spans_of(answer, "iob2")]
+            found["entities"] = entities(example, answer)
         return found
 
     def in_words(self, example: Example) -> str:
@@ -244,12 +255,11 @@ class Tag(ReadOff):
 
     def _in_words(self, example: Example, tags: Sequence[str]) -> str:
         if self.entities:
-            found = [entity(example.given, span) for span in spans_of(tags, "iob2")]
-            return ", ".join(f"{entity['text']} ({entity['kind']})" for entity in found) or "none"
+            return ", ".join(f"{one['text']} ({one['kind']})" for one in entities(example, tags)) or "none"
         return " ".join(f"{word}/{tag}" for word, tag in zip(example.given, tags, strict=True))
 
     def settings(self) -> dict[str, Any]:
-        return {"entities": self.entities, "crf": self.crf}
+        return {"entities": self.entities, "crf": self.crf, "at_spaces": self.at_spaces}
 
 
 def _windows(pieces: np.ndarray, room: int) -> list[range]:
@@ -268,8 +278,18 @@ def _are_characters(sentences: Sequence[Sequence[str]]) -> bool:
     return bool(np.mean([len(word) == 1 for words in sentences[:1000] for word in words]) > 0.8)
 
 
-def entity(words: Sequence[str], span: Span) -> dict[str, Any]:
-    return {"text": text_of(words[span.start : span.end]), "kind": span.kind, "start": span.start, "end": span.end}
+def entities(example: Example, tags: Sequence[str]) -> list[dict[str, Any]]:
+    """Where each begins and ends, in words; and in characters, if it stands in a text."""
+    words, text = example.given, example.text
+    places = places_of(words, text) if text else []
+    found = []
+    for start, end, kind in spans_of(tags):
+        one: dict[str, Any] = {"text": text_of(words[start:end]), "kind": kind, "start": start, "end": end}
+        if text:
+            first, behind = places[start][0], places[end - 1][1]
+            one |= {"text": text[first:behind], "characters": [first, behind]}
+        found.append(one)
+    return found
 
 
 def as_written(words: Sequence[str], tokenizer: Tokenizer) -> list[str]:

@@ -38,6 +38,7 @@ class Example:
     given: Any
     gold: Any  # none, if it is to be found
     place: str = ""  # where it was read
+    text: str = ""  # that the words given were cut from, if they were
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Task(ABC):
     head: ClassVar[str]  # that sits on the backbone
     roles: ClassVar[tuple[str, ...]]  # of columns: what is given first
     golds: ClassVar[tuple[str, ...]]  # those of them that hold what is right
+    judged_with: ClassVar[tuple[str, ...]] = ()  # optional packages: for the metrics,
+    beside_with: ClassVar[tuple[str, ...]] = ()  # and for the classical method beside it
 
     labels: tuple[str, ...] = ()
 

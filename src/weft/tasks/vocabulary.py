@@ -8,6 +8,8 @@ from typing import Any
 
 from weft.folders import write_file
 from weft.recipe import FinetuneSection, Recipe, TokenizerSection
+from weft.tasks.catalog import TASKS
+from weft.tasks.rewrite import Rewrite
 from weft.tasks.splits import Splits
 from weft.tokenizer.build import build_tokenizer
 from weft.tokenizer.read import load_tokenizer
@@ -28,17 +30,19 @@ def prepare_tokenizer(recipe: Recipe, section: FinetuneSection, splits: Splits, 
     place = folder / "tokenizer"
     if not (place / "tokenizer.json").is_file():
         texts = folder / "texts.txt"
-        write_file(texts, "\n".join(_texts(splits)).encode())
+        write_file(texts, "\n".join(_texts(splits, section.task)).encode())
         options: dict[str, Any] = {"vocabulary": said.vocab_size, "family": family, "lowercase": not said.cased}
         assert said.kind is not None
         build_tokenizer([texts], place, said.kind, **options)
+        texts.unlink()
     return load_tokenizer(place)
 
 
-def _texts(splits: Splits) -> Iterable[str]:
+def _texts(splits: Splits, task: str) -> Iterable[str]:
     """All that is read or written in training."""
+    writes = issubclass(TASKS[task], Rewrite)
     for example in splits.train.examples:
         parts = [example.given] if isinstance(example.given, str) else list(example.given)
         yield " ".join(parts).replace("\n", " ")
-        if isinstance(example.gold, str):
+        if writes:
             yield example.gold.replace("\n", " ")

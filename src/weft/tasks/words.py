@@ -1,26 +1,29 @@
 """Words and their tags out of a row.
 
-Words are a list, or a text that is cut where its characters change their kind (Chinese characters stand alone). Tags
-are a list of the same length, or entities with their places in the text: {"start": 3, "end": 8, "label": "PER"}, or
-CLUENER's {"name": {"彭小军": [[0, 2]]}} (ends inclusive).
+Words are a list, or a text that is cut where its characters change their kind (Chinese characters stand alone); at its
+spaces, if its tags are a text, too. Tags are a list of the same length, or entities with their places in the text:
+{"start": 3, "end": 8, "label": "PER"}, or CLUENER's {"name": {"彭小军": [[0, 2]]}} (ends inclusive).
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from weft.evaluate.characters import MARKS
 from weft.evaluate.entities import Span, tags_of
 from weft.tasks.labels import read_label, refuse_halves
 from weft.tasks.task import Unusable
 
-WORD = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]|[^\W\u3400-\u9fff\uf900-\ufaff]+|[^\w\s]|_+")
+_CHINESE = r"\u3400-\u9fff\uf900-\ufaff"
+_HAS_CHINESE = re.compile(f"[{_CHINESE}]")
+WORD = re.compile(rf"[{_CHINESE}]|(?:[^\W{_CHINESE}]+[{MARKS}]*)+|[^\w\s]")
 Place = tuple[int, int, str]  # first character, behind the last, kind
 
 
-def read_words(value: Any) -> tuple[str, ...]:
+def read_words(value: Any, *, at_spaces: bool = False) -> tuple[str, ...]:
     words = tuple(value) if isinstance(value, list | tuple) else None
     if isinstance(value, str):
-        words = tuple(WORD.findall(value))
+        words = tuple(value.split() if at_spaces else WORD.findall(value))
     if words is None or not all(isinstance(word, str) for word in words):
         raise Unusable("has no words" if value is None else "has words that are no list of texts")
     if not words:
@@ -32,15 +35,35 @@ def read_words(value: Any) -> tuple[str, ...]:
 def read_tagged(words: Any, tags: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(words, str) and not _is_row_of_tags(tags):
         return _by_places(words, list(_places(tags)))
-    if isinstance(words, str) and isinstance(tags, str):
-        words, tags = words.split(), tags.split()
-    found = read_words(words)
+    found = read_words(words, at_spaces=isinstance(tags, str))
     tags = tags.split() if isinstance(tags, str) else tags
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) and tag.strip() for tag in tags):
         raise Unusable("has no tags" if tags is None else "has tags that are no list of names, such as B-PER")
     if len(tags) != len(found):
         raise Unusable(f"has {len(found)} words but {len(tags)} tags")
     return found, tuple(tags)
+
+
+def are_cut_at_spaces(cut: Sequence[tuple[tuple[str, ...], str]]) -> bool:
+    """Whether words come from their texts in that way, and not in the usual one. Chinese whose characters are set apart
+    is not meant to be: what is asked later has no spaces.
+    """
+    if not all(tuple(text.split()) == words for words, text in cut):
+        return False
+    chinese = [word for words, _ in cut for word in words if _HAS_CHINESE.search(word)]
+    if chinese and all(len(word) == 1 for word in chinese):
+        return False
+    return any(tuple(WORD.findall(text)) != words for words, text in cut)
+
+
+def places_of(words: Sequence[str], text: str) -> list[tuple[int, int]]:
+    """Where the words that were cut from a text stand in it."""
+    found, behind = [], 0
+    for word in words:
+        start = text.index(word, behind)
+        behind = start + len(word)
+        found.append((start, behind))
+    return found
 
 
 def _is_row_of_tags(tags: Any) -> bool:

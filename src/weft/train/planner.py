@@ -24,7 +24,7 @@ RATES = {"adamw": (2e-3, None), "muon": (0.02, 0.03), "lstm": (0.01, None)}  # A
 DECAY = 0.5  # of the steps
 MANY_STEPS, CALM_MATRIX_RATE, LONG_DECAY = 500, 0.02, 0.7  # from so many steps on, smaller steps get further
 FURTHER_RATE = 1e-4
-END_SECONDS = 1.0  # for writing the model down
+END_SECONDS, END_SHARE = 1.0, 0.01  # for writing the model down, and for counting beside it
 _BATCH_TOKENS = 4096
 
 
@@ -110,7 +110,7 @@ def _fit_into(
     plan = chosen_for(model).model_copy(update={"precision": cost.precision})
     test = tokens_read(materials.objectives("test", plan), plan.sequence_length)
     validation = min(sum(map(len, materials.data.splits["validation"])), plan.validation_tokens)
-    ends = deadline - test * cost.token - END_SECONDS
+    ends = deadline - test * cost.token - END_SECONDS - END_SHARE * (deadline - time.monotonic())
     left = ends - time.monotonic()
     if left < 5 * cost.step:
         raise RecipeError(

@@ -27,6 +27,7 @@ from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget
 from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
+from weft.train.counting import by_counting
 from weft.train.data import Source, built_sources, find_sources, prepare_tokenizer, prepare_tokens
 from weft.train.loop import Hooks, Retime, TrainSpec, train, validate
 from weft.train.machine import matmul_peak
@@ -183,6 +184,10 @@ def _learn(
     if validation:
         facts = validate(network, validation, spec.precision)
         results["validation"] = {**facts, **hooks.figures(facts)} if hooks.figures else facts
+        splits = materials.data.splits
+        special = materials.tokenizer.special_ids
+        if counted := by_counting(splits["train"], splits["validation"], head, special, state["tokens"]):
+            results["by_counting"] = counted
     if materials.data.splits["test"]:
         say("Measuring on the test part ...")
         test = materials.objectives("test", plan)

@@ -58,6 +58,9 @@ def _tiles(results: dict[str, Any], metrics: list[dict[str, Any]]) -> str:
         (line for line in reversed(metrics) if "validation_loss" in line), {}
     )
     values = {title: f"{found[key]:.3f}" for key, title in TILES.items() if key in found}
+    if counted := results.get("by_counting"):
+        key = "bits_per_character" if "bits_per_character" in counted else "validation_masked_accuracy"
+        values[f"{TILES[key]}, {counted['name']}"] = f"{counted[key]:.3f}"
     if "test" in results and "bits_per_character" in results["test"]:
         values["bits per character, test"] = f"{results['test']['bits_per_character']:.3f}"
     if metrics:

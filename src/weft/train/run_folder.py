@@ -22,6 +22,11 @@ PLAN, MODEL, CORPUS = "recipe.yml", "model", "corpus"
 BEFORE = (CORPUS, f".{CORPUS}.work")  # what may be there before a run is: `weft corpus` with the same recipe
 
 
+def seed_folder(folder: Path, seed: int) -> Path:
+    """Of one of several runs of the same recipe."""
+    return folder / f"seed-{seed}"
+
+
 def read_run(folder: Path) -> dict[str, Any]:
     """What its weft.json says; nothing, if it has none."""
     facts = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}

@@ -1,7 +1,7 @@
 """The classical rewriters, for summaries, translations and replies: take what is there.
 
-`LeadSentences` keeps the beginning, which for news is hard to beat; `Copy` keeps everything, the floor of every
-rewriting; `NearestNeighbour` answers with what the most similar source of the training data was answered with.
+`LeadSentences` keeps the beginning, which for news is hard to beat, or everything; `NearestNeighbour` answers with what
+the most similar source of the training data was answered with.
 """
 
 from collections import Counter
@@ -16,15 +16,9 @@ from weft.tokens.shards import split_sentences
 
 from .vectors import WordVectors
 
-MOST_SENTENCES = 10
+MOST_SENTENCES, EVERYTHING = 10, 10**9
 SAMPLE = 2000  # sources, to choose how many sentences
 BLOCK = 4_000_000  # cosines at once: 16 MB
-
-
-@dataclass(frozen=True)
-class Copy:
-    def predict(self, sources: Sequence[str]) -> list[str]:
-        return list(sources)
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,13 @@ class LeadSentences:
             leads = cls(count).predict(sources)
             return sum(_overlap(lead, target) for lead, target in zip(leads, targets, strict=True))
 
-        return cls(max(range(1, MOST_SENTENCES + 1), key=agreement))
+        return cls(max((*range(1, MOST_SENTENCES + 1), EVERYTHING), key=agreement))
+
+    @property
+    def name(self) -> str:
+        if self.count == EVERYTHING:
+            return "the source itself"
+        return "the first sentence" if self.count == 1 else f"the first {self.count} sentences"
 
     def predict(self, sources: Sequence[str]) -> list[str]:
         return [_lead(source.strip(), self.count) for source in sources]

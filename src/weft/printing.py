@@ -1,0 +1,54 @@
+"""How results are printed: as a table for people, or as one line of JSON."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+
+def print_next(command: str, hint: str, *, quiet: bool) -> None:
+    if not quiet:
+        print(f"{hint} Next: {command}", file=sys.stderr)
+
+
+def print_facts(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(as_json_line(facts))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for key, value in facts.items():
+        if value not in (None, [], {}):
+            table.add_row(f"[bold]{key}[/]", _readable(key, value))
+    Console().print(table)
+
+
+def print_lines(answers: Sequence[dict[str, Any]]) -> None:
+    print("\n".join(as_json_line(answer) for answer in answers), flush=True)
+
+
+def as_json_line(facts: dict[str, Any]) -> str:
+    """In letters that standard output has."""
+    return json.dumps(facts, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"))
+
+
+def _readable(key: str, value: Any) -> str:
+    from rich.markup import escape
+
+    if isinstance(value, dict):
+        show = _size if key in ("files", "memory") else (lambda item: _readable("", item))
+        return "\n".join(f"{escape(str(name))}  {show(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        is_short = len(value) <= 5 and not all(isinstance(item, int | float) for item in value)
+        return ("\n" if is_short else "  ").join(escape(str(item)) for item in value)
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

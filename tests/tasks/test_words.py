@@ -1,0 +1,117 @@
+"""Words and their tags: cut from texts, told from plain tags, and found again where they stand."""
+
+import json
+import re
+
+import pytest
+
+import weft as library
+from small_tasks import finetune, rows_of, weft, write_rows
+from weft.tasks.answer import Answer
+from weft.tasks.tag import Tag, entities
+from weft.tasks.task import Example
+from weft.tasks.words import WORD, places_of, read_words
+
+SPOKEN = {"words": "flights at 8:30 from st. petersburg", "tags": "O O B-time O B-city I-city"}
+
+
+def test_a_text_is_cut_for_an_answer_as_it_was_for_training():
+    values = [SPOKEN, {"words": "to st. paul", "tags": "O B-city I-city"}]
+    train = [Tag().example(row, with_gold=True) for row in values]
+    task = Tag().settle(train)
+    asked = [task.example(row, with_gold=False) for row in values]
+    assert [one.given for one in asked] == [one.given for one in train] and asked[0].given[2] == "8:30"
+    again = Tag(task.labels).with_settings(task.settings())
+    assert again.example(SPOKEN, with_gold=False).given == asked[0].given
+
+
+def test_a_text_whose_words_are_a_list_in_training_is_cut_where_its_characters_change():
+    train = [Tag().example({"words": ["at", "8:30", "."], "tags": ["O", "B-time", "O"]}, with_gold=True)]
+    task = Tag().settle(train)
+    assert task.example({"words": "at noon."}, with_gold=False).given == ("at", "noon", ".")
+
+
+def test_chinese_that_is_set_apart_in_training_is_still_cut_into_characters():
+    rows = [{"words": "我 爱 北 京", "tags": "O O B-地 I-地"}, {"words": "气 温 3.5 度", "tags": "O O O O"}]
+    task = Tag().settle([Tag().example(row, with_gold=True) for row in rows])
+    assert task.example({"words": "我爱北京"}, with_gold=False).given == ("我", "爱", "北", "京")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("He lives in the U.S.", ["He", "lives", "in", "the", "U", ".", "S", "."]),
+        ("नई दिल्ली में।", ["नई", "दिल्ली", "में", "।"]),
+        ("cafe\u0301 _x_ 北京a", ["cafe\u0301", "_x_", "北", "京", "a"]),
+        ("مُحَمَّد هنا", ["مُحَمَّد", "هنا"]),
+    ],
+)
+def test_texts_are_cut_into_words(text, words):
+    assert WORD.findall(text) == words
+    assert [text[start:end] for start, end in places_of(words, text)] == words
+
+
+def test_an_entity_of_a_text_is_a_part_of_it():
+    text = "In the U.S. and in the U.S."
+    tags = ["O"] * 2 + ["B-LOC", *["I-LOC"] * 3] + ["O"] * 3 + ["B-LOC", *["I-LOC"] * 3]
+    first, second = entities(Example(read_words(text), None, text=text), tags)
+    assert first == {"text": "U.S.", "kind": "LOC", "start": 2, "end": 6, "characters": [7, 11]}
+    assert second == {"text": "U.S.", "kind": "LOC", "start": 9, "end": 13, "characters": [23, 27]}
+    assert entities(Example(read_words(text), None), tags)[1]["text"] == "U . S ."
+
+
+def test_a_misspelt_tag_costs_its_sentence_and_no_more(tmp_path):
+    rows = rows_of("tag", 200)
+    rows[7]["tags"] = ["PER", "O", "O", "B-LOC", "I-LOC"]
+    data = {name: str(write_rows(tmp_path / f"{name}.jsonl", rows)) for name in ("train", "test")}
+    said = finetune(tmp_path / "a", "tag", "--json", data=data)
+    found = json.loads(said.out)
+    assert "f1" in found["figures"] and found["examples"] == 199
+    assert "has the tag 'PER', which is no part of an entity (B-…, I-…) and not O." in said.err
+    assert re.search(r"train.jsonl\D+8 has", said.err)
+
+
+def test_a_tagger_with_a_crf_can_be_saved_again(tmp_path):
+    assert finetune(tmp_path, "tag", crf=True).code == 0
+    model = library.load(tmp_path / "run/model")
+    text = "Anna lives in New York"
+    before = model.predict(text)
+    model.save(tmp_path / "copy")
+    assert library.load(tmp_path / "copy").predict(text) == before
+    files = [(folder / "crf.safetensors").read_bytes() for folder in (tmp_path / "run/model", tmp_path / "copy")]
+    assert files[0] == files[1]
+    assert weft("predict", tmp_path / "copy", text).lines == [before]
+
+
+def test_an_answer_that_is_off_is_the_one_that_is_nearest():
+    context = "In 1990 it began, and in 1990, again."
+    example = Answer().example(
+        {"question": "When again?", "context": context, "answers": [{"text": "1990", "answer_start": 26}]},
+        with_gold=True,
+    )
+    assert context[25:29] == "1990" and example.gold[0].start == 25 and example.gold[0].was_off
+
+
+def test_answers_that_are_off_are_counted(tmp_path):
+    rows = rows_of("answer")
+    for row in rows[:3]:
+        row["answers"][0]["answer_start"] += 1
+    said = finetune(tmp_path, "answer", data={"train": str(write_rows(tmp_path / "train.jsonl", rows))}, seed=1)
+    counts = [int(line.split()[0]) for line in said.err.splitlines() if "do not stand where the file says" in line]
+    assert said.code == 0 and sum(counts) == 3  # some may be held out
+
+
+def test_a_decoder_cannot_learn_that_there_is_no_answer(tmp_path):
+    rows = rows_of("answer")
+    rows[3]["answers"] = []
+    data = {"train": str(write_rows(tmp_path / "train.jsonl", rows))}
+    model = {"family": "gpt2", "layers": 1, "width": 32, "heads": 2}
+    assert "Some questions have no answer" in finetune(tmp_path / "a", "answer", data=data, model=model).sentence
+
+
+def test_a_vocabulary_is_learnt_from_texts_and_not_from_labels(tmp_path):
+    rows = [{**row, "label": f"{row['label']}qqzz"} for row in rows_of("classify")]
+    data = {"train": str(write_rows(tmp_path / "train.jsonl", rows))}
+    assert finetune(tmp_path / "a", "classify", data=data).code == 0
+    assert "qq" not in (tmp_path / "a/run/tokenizer/tokenizer.json").read_text()
+    assert not (tmp_path / "a/run/texts.txt").exists()
