@@ -31,7 +31,7 @@ class Ours:
         self.order = Order((len(objective),), (1.0,), 0)
         schedule, optimizer = Schedule(10**6, "linear"), OptimizerSpec("adamw", rate, DECAY)
         self.spec = TrainSpec(10**6, samples, schedule, optimizer, precision=precision)
-        self.optimizers = make_optimizers(self.network, self.spec.optimizer)
+        self.optimizers = make_optimizers(self.network, self.spec.optimizer, self.spec.precision)
         self.step = 0
 
     def prepare(self, steps: int) -> None:

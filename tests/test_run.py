@@ -1,5 +1,6 @@
 """Stages like `make`: skipped when done, continued when stopped, done anew when something changed."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,26 @@ def test_a_recipe_that_cannot_be_moves_nothing(recipe, tmp_path):
         with pytest.raises(InputError):
             run(read_recipe(recipe, [slip]), tmp_path, tmp_path / "run")
     assert not (tmp_path / "run.before-1").exists()
+
+
+def test_what_tuning_lacks_is_missed_before_anything_is_pretrained(recipe, tmp_path, monkeypatch):
+    (tmp_path / "rows.csv").write_text("text,label\ngood,1\nbad,0\n" * 5)
+    both = ["finetune.task=classify", "finetune.data.train=rows.csv"]
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(InputError, match="sklearn is needed"):
+        run(read_recipe(recipe, both), tmp_path, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_muon_has_pretrained_is_tuned_with_muon(recipe, tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label\ngood,1\nbad,0\n" * 5)
+    both = ["finetune.task=classify", "finetune.data.train=rows.csv", "finetune.baseline=false"]
+    both += ["finetune.budget=1 steps", "finetune.matrix_rate=0.03"]
+    run(read_recipe(recipe, both), tmp_path, tmp_path / "run")
+    plan = read_recipe(tmp_path / "run/finetune/recipe.yml").finetune
+    assert (plan.optimizer, plan.matrix_rate) == ("muon", 0.03)
+    run(read_recipe(recipe, [*both[:-1], "pretrain.optimizer=adamw"]), tmp_path, tmp_path / "other")
+    assert read_recipe(tmp_path / "other/finetune/recipe.yml").finetune.optimizer == "adamw"
 
 
 def test_a_damaged_model_is_written_again(recipe, tmp_path):

@@ -298,7 +298,9 @@ class FinetuneSection(Section):
     sequence_length: int | None = Field(None, ge=8, description="tokens, special ones included; at most")
     batch: int | None = Field(None, ge=1, description="examples in a step")
     accumulation: int = Field(1, ge=1, description="pieces a step is cut into, to save memory")
-    optimizer: Literal["adamw", "muon"] | None = Field(None, description="muon from scratch, adamw otherwise")
+    optimizer: Literal["adamw", "muon"] | None = Field(
+        None, description="muon from scratch and where it pre-trained the model, adamw otherwise"
+    )
     learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="AdamW's peak")
     matrix_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="Muon's peak, for matrices")
     layer_decay: float = Field(1.0, gt=0, le=1, description="each layer learns so much slower than the one above it")

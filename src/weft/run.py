@@ -31,7 +31,7 @@ def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
         from weft.tasks.finetune import check as check_finetune
 
         second = recipe if recipe.pretrain is None else after_pretraining(recipe, folder / MODEL)
-        check_finetune(second)  # all of it before hours go into its first half
+        check_finetune(second, base)  # all of it before hours go into its first half
     if recipe.pretrain is not None:
         first = recipe.model_copy(update={"finetune": None})
         check(first, base)  # before an old run is moved out of the way for one that cannot be

@@ -37,14 +37,34 @@ def test_muon_takes_the_matrices_in_the_blocks_and_nothing_else():
     assert len(taken) == 8
 
 
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(16, 16), (8, 40), (64, 16)])
-def test_an_orthogonal_update_has_singular_values_near_one(shape):
+def test_an_orthogonal_update_has_singular_values_near_one(shape, precision):
     torch.manual_seed(0)
-    update = orthogonal(torch.randn(shape)) / max(1.0, shape[0] / shape[1]) ** 0.5
-    values = torch.linalg.svdvals(update)
+    update = orthogonal(torch.randn(shape).to(precision)) / max(1.0, shape[0] / shape[1]) ** 0.5
+    values = torch.linalg.svdvals(update.float())
     assert values.min() > 0.5
     assert values.max() < 1.3
-    assert update.dtype == torch.float32
+    assert update.dtype == precision
+
+
+def test_weights_stay_fp32_and_go_the_same_way_with_products_in_bfloat16():
+    moved = {}
+    for precision in (torch.float32, torch.bfloat16):
+        network = weft.create("gpt2", **SHAPE, seed=1).network
+        before = {name: weight.detach().clone() for name, weight in network.named_parameters()}
+        optimizers = make_optimizers(network, OptimizerSpec("muon"), precision)
+        generator = torch.Generator().manual_seed(0)
+        for weight in network.parameters():
+            weight.grad = torch.randn(weight.shape, generator=generator)
+        set_rate(optimizers, 1.0, 1)
+        for optimizer in optimizers:
+            optimizer.step()
+        assert all(weight.dtype == torch.float32 for weight in network.parameters())
+        moved[precision] = {name: weight.detach() - before[name] for name, weight in network.named_parameters()}
+    for name, change in moved[torch.float32].items():
+        other = moved[torch.bfloat16][name]
+        assert torch.cosine_similarity(change.flatten(), other.flatten(), 0) > 0.999, name
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])

@@ -94,7 +94,7 @@ class Materials:
 def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """`base` is what the recipe's paths are relative to. Returns what came out, as the run's weft.json has it."""
     keep_freed_memory()
-    section = check(recipe)
+    section = check(recipe, base)
     if isinstance(section.model, str):
         read_model_config(base / section.model)  # an error if it is none, before anything else is read
     task, splits = read_data(section, base)
@@ -115,7 +115,7 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
     say_cut(count_cut(inputs), len(splits.train.examples), reader)
     plan = _planned(folder) if resume else None
     if plan is None:
-        plan = choose(section, task, built.network, inputs, reader.most_tokens)
+        plan = choose(section, base, task, built.network, inputs, reader.most_tokens)
         _save_plan(folder, recipe, base, plan)
     _say_plan(built, plan, splits)
     runs = []
@@ -157,7 +157,7 @@ def after_pretraining(recipe: Recipe, model: Path) -> Recipe:
     return recipe.model_copy(update=update)
 
 
-def check(recipe: Recipe) -> FinetuneSection:
+def check(recipe: Recipe, base: Path) -> FinetuneSection:
     """All that can be known to be wrong before anything is read or written."""
     section = recipe.finetune
     if section is None:
@@ -176,7 +176,7 @@ def check(recipe: Recipe) -> FinetuneSection:
     elif recipe.tokenizer is not None:
         raise RecipeError("tokenizer goes with a fresh model; a model folder has its own.")
     read_budget(section.budget, "finetune.budget")
-    _check_useless(section)
+    _check_useless(section, base)
     require_packages(TASKS[section.task], beside=section.baseline, without="finetune.baseline: false")
     return section
 
@@ -191,11 +191,12 @@ def _check_fresh(model: ModelSection) -> None:
     find_family(model.family)
 
 
-def _check_useless(section: FinetuneSection) -> None:
+def _check_useless(section: FinetuneSection, base: Path) -> None:
     """A setting that would do nothing is a misunderstanding."""
     task, data = section.task, section.data
     writes, is_class = issubclass(TASKS[task], Rewrite), task in ("classify", "pair", "tag")
-    by_adamw = chosen_optimizer(section) == "adamw"
+    is_known = not isinstance(section.model, str) or (base / section.model).exists()  # or it is yet to be pre-trained
+    by_adamw = is_known and chosen_optimizer(section, base) == "adamw"
     written = not writes and f"goes with tasks that write, not with {task}"
     useless = {
         "crf": task != "tag" and f"goes with task tag, not {task}",

@@ -3,10 +3,12 @@
 import copy
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from weft.errors import RecipeError
+from weft.folders import MANIFEST, read_json
 from weft.model.network import Network
 from weft.progress import say
 from weft.recipe import FinetunePlan, FinetuneSection, ModelSection
@@ -24,7 +26,7 @@ BATCH, WRITING_BATCH = 32, 64  # examples in a step
 TUNED_RATE, TUNED_WIDTH, TUNED_POWER = 5e-5, 768, 1.5  # BERT-base's; narrower models take larger steps
 FASTEST, SLOWEST = 2e-3, 1e-5
 FRESH_RATE, FRESH_WIDTH = 2e-3, 128
-FRESH_MUON, FRESH_MATRICES = 5e-3, 0.02  # AdamW's part, and Muon's
+MUON_RATE, MUON_MATRICES = 5e-3, 0.02  # AdamW's part, and Muon's; also of a model that Muon has pre-trained
 EASIER = {"all": 1.0, "lora": 5.0, "head": 20.0}  # what learns less can learn faster
 VALIDATIONS = 10
 TIME_SHARE = 0.92  # of a budget in time that goes to steps: the rest validates and saves
@@ -32,17 +34,28 @@ TRIAL_SECONDS = 1.0
 BETAS = (0.9, 0.999)
 
 
-def chosen_optimizer(section: FinetuneSection) -> str:
-    is_fresh = isinstance(section.model, ModelSection)
-    return section.optimizer or ("muon" if is_fresh and section.tune == "all" else "adamw")
+def chosen_optimizer(section: FinetuneSection, base: Path) -> str:
+    """What a model was pre-trained with is also what it is best tuned with (Liu et al. 2025, "Muon is scalable")."""
+    if section.optimizer is not None or section.tune != "all":
+        return section.optimizer or "adamw"
+    with_muon = isinstance(section.model, ModelSection) or _optimizer_of(base / (section.model or "")) == "muon"
+    return "muon" if with_muon else "adamw"
+
+
+def _optimizer_of(folder: Path) -> str | None:
+    """That pre-trained it, as its weft.json says; none if it is not weft's."""
+    found: Any = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+    for key in ("recipe", "pretrain", "optimizer"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def choose(
-    section: FinetuneSection, task: Task, network: Network, inputs: Sequence[Input], length: int
+    section: FinetuneSection, base: Path, task: Task, network: Network, inputs: Sequence[Input], length: int
 ) -> FinetunePlan:
-    width, optimizer = network.architecture.width, chosen_optimizer(section)
-    if isinstance(section.model, ModelSection):
-        rate = (FRESH_MUON if optimizer == "muon" else FRESH_RATE) * math.sqrt(FRESH_WIDTH / width)
+    width, optimizer = network.architecture.width, chosen_optimizer(section, base)
+    if optimizer == "muon" or isinstance(section.model, ModelSection):
+        rate = (MUON_RATE if optimizer == "muon" else FRESH_RATE) * math.sqrt(FRESH_WIDTH / width)
     else:
         rate = TUNED_RATE * (TUNED_WIDTH / width) ** TUNED_POWER * EASIER[section.tune]
         rate = min(max(rate, SLOWEST), FASTEST)
@@ -51,7 +64,7 @@ def choose(
         "batch": min(WRITING_BATCH if isinstance(task, Rewrite) else BATCH, len(inputs)),
         "optimizer": optimizer,
         "learning_rate": float(f"{rate:.2g}"),
-        "matrix_rate": FRESH_MATRICES if optimizer == "muon" else None,
+        "matrix_rate": MUON_MATRICES if optimizer == "muon" else None,
         "precision": "float32",
         "log_every": 1,
         "validate_every": 1,

@@ -97,7 +97,7 @@ def train(
     """Train in place. `objectives[s]` makes batches of source `s`. Returns the last state: step, best, best_cost."""
     network.train()
     hooks = hooks or Hooks()
-    optimizers = make_optimizers(network, spec.optimizer)
+    optimizers = make_optimizers(network, spec.optimizer, spec.precision)
     checkpoints = folder / CHECKPOINTS
     state: dict[str, Any] = {"step": 0, "tokens": 0, "lowest": math.inf, "best": None, "best_cost": None, "waited": 0}
     if resume and (found := restore_newest(checkpoints, network, optimizers)):

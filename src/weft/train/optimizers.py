@@ -3,9 +3,8 @@ blocks and AdamW for the rest.
 
 Weight decay goes to matrices only, never to norms and biases. Muon replaces a matrix's momentum by the nearest
 orthogonal matrix, found by five Newton–Schulz iterations. `torch.optim.Muon` iterates in bfloat16, which is 8 ×
-slower than fp32 on CPUs without it; here the iteration runs in the gradient's own precision except where bfloat16 is
-fast (CUDA). Joined matrices (query, key and value; gate and up) are orthogonalised part by part: they are several
-maps stored as one.
+slower than fp32 on CPUs without it; here the iteration runs in the precision of the run's own products. Joined
+matrices (query, key and value; gate and up) are orthogonalised part by part: they are several maps stored as one.
 """
 
 import re
@@ -36,8 +35,10 @@ class OptimizerSpec:
     layer_decay: float = 1.0  # each layer learns so much slower than the one above it (Howard & Ruder 2018)
 
 
-def make_optimizers(network: Network, spec: OptimizerSpec) -> list[Optimizer]:
-    """One optimizer, or two. Each group remembers its peak rate as `peak`, which the schedule multiplies."""
+def make_optimizers(network: Network, spec: OptimizerSpec, precision: torch.dtype = torch.float32) -> list[Optimizer]:
+    """One optimizer, or two; `precision` is that of products. Each group remembers its peak rate as `peak`, which the
+    schedule multiplies.
+    """
     matrices = _matrices(network) if spec.kind == "muon" else {}
     by_rate: dict[tuple[float, float], list[Tensor]] = {}
     for name, parameter in network.named_parameters():
@@ -60,7 +61,7 @@ def make_optimizers(network: Network, spec: OptimizerSpec) -> list[Optimizer]:
         }
         for name, rows in matrices.items()
     ]
-    return [Muon(parts, learning_rate=spec.matrix_rate), adamw]
+    return [Muon(parts, learning_rate=spec.matrix_rate, precision=precision), adamw]
 
 
 def _slowed(name: str, network: Network, spec: OptimizerSpec) -> float:
@@ -114,8 +115,9 @@ class Muon(Optimizer):
     Maps of one shape are orthogonalised together: on small models many little products cost more than the arithmetic.
     """
 
-    def __init__(self, groups: Iterable[dict[str, Any]], *, learning_rate: float) -> None:
+    def __init__(self, groups: Iterable[dict[str, Any]], *, learning_rate: float, precision: torch.dtype) -> None:
         super().__init__(groups, {"lr": learning_rate, "momentum": MOMENTUM, "weight_decay": 0.0})
+        self.precision = precision
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -133,7 +135,7 @@ class Muon(Optimizer):
             for part, rows in zip(direction.split(group["rows"]), weight.split(group["rows"]), strict=True):
                 maps.setdefault(part.shape, []).append((part, rows, group["lr"]))
         for alike in maps.values():
-            updates = orthogonal(torch.stack([direction for direction, _, _ in alike]))
+            updates = orthogonal(torch.stack([direction for direction, _, _ in alike]).to(self.precision))
             for update, (_, rows, rate) in zip(updates, alike, strict=True):
                 rows.add_(update.to(rows.dtype), alpha=-rate)
 
@@ -143,7 +145,6 @@ def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:
     a, b, c = NEWTON_SCHULZ
     rows, columns = matrices.shape[-2:]
     x = matrices.mT if rows > columns else matrices
-    x = x.bfloat16() if x.is_cuda else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     x = x.flatten(0, -3) if x.dim() > 2 else x[None]
     for _ in range(rounds):  # x ← a x + (b s + c s²) x,   s = x xᵀ

@@ -111,7 +111,7 @@ def step_times(
     network: Network, objectives: Sequence[Objective], order: Order, spec: TrainSpec, seconds: float
 ) -> list[float]:
     """Of some training steps, with a network that is for nothing else."""
-    optimizers = make_optimizers(network.train(), spec.optimizer)
+    optimizers = make_optimizers(network.train(), spec.optimizer, spec.precision)
     for step in range(2):  # the first allocates, and compiles
         one_step(network, objectives, order, optimizers, spec, step)
     times: list[float] = []

@@ -48,7 +48,7 @@ class ModernBert(Family):
     classifier_dropout: float = 0.0
     classifier_activation: Activation = "gelu"
     classifier_bias: bool = False
-    classifier_pooling: Literal["first", "mean"] = "first"
+    classifier_pooling: Literal["first", "mean"] = "mean"  # as in the published checkpoints
     output_bias: bool = True
     tied: bool = True
     init_std: float = 0.02
