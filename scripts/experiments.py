@@ -24,7 +24,7 @@ def _masked(sources: list[dict[str, Any]], vocabulary: int, budget: str) -> dict
         "corpus": {"sources": sources},
         "tokenizer": {"kind": "wordpiece", "vocab_size": vocabulary},
         "model": SMALL,
-        "pretrain": {"objective": "masked", "budget": budget, "sequence_length": 128},
+        "pretrain": {"objective": "masked", "mask_share": 0.3, "budget": budget, "sequence_length": 128},
     }
 
 
@@ -37,7 +37,7 @@ ENGLISH = [
 CHINESE = [
     {"path": "{data}/lm/zh-cluecorpussmall-sample.txt"},
     {"path": "{data}/lm/zh-novels", "weight": 0.3},
-    {"path": "{work}/chinese-texts.txt", "documents": "line"},
+    {"path": "{work}/chinese-texts.txt", "documents": "line", "weight": 4},
 ]
 BUDGETS = ("75s", "5m", "20m")
 PRETRAINED: dict[str, dict[str, Any]] = {
