@@ -42,7 +42,9 @@ def test_ctrl_c_ends_the_work_at_any_moment(tmp_path):
         (tmp_path / f"{number}.txt").write_text(f"{number} " * 1000)
     for started in ("Popen", "anything"):
         script = INTERRUPTED.format(started=started)
-        process = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        # -P: as the command starts, which does not look for modules where it is called.
+        command = [sys.executable, "-P", "-c", script]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
         _, said = process.communicate(timeout=120)
         assert process.returncode == 130, said
         assert "Traceback" not in said

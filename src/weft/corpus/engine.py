@@ -51,8 +51,8 @@ def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: 
 
     frame = daft.from_pydict({"piece": [json.dumps(piece) for piece in pieces]})
     answers = frame.into_batches(1).select(Worker(work.__module__, work.__name__)(daft.col("piece")).alias("answer"))
-    rows = answers.iter_rows()
-    with _interruptible(), _closing(rows):
+    # The first row may be asked for, and workers started, as soon as there is an iterator.
+    with _interruptible(), _closing(answers.iter_rows()) as rows:
         for row in rows:
             answer = json.loads(row["answer"])
             if "error" in answer:
@@ -72,10 +72,10 @@ def leave(code: Any) -> NoReturn:
 
 
 @contextmanager
-def _closing(rows: Any) -> Iterator[None]:
+def _closing(rows: Any) -> Iterator[Any]:
     """At the end, whatever it is. daft complains into the air when it is closed before all is done."""
     try:
-        yield
+        yield rows
     finally:
         before, sys.unraisablehook = sys.unraisablehook, lambda *_: None
         rows.close()
