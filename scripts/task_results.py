@@ -3,9 +3,9 @@
     python scripts/task_results.py --data ../shared/data --work runs/results [--only sst2 …]
 
 All of it takes some hours. What is finished is not done again; the newest result of each experiment is kept in
-docs/results.json, from which the page is made, so that they need not be done in one go. Each run has a fixed seed and a
-budget that two cores keep in at most 15 minutes (30 for translation); training data may be a part, test data is always
-all there is.
+docs/results.json, from which the page is made, so that they need not be done in one go. Seeds are fixed, and
+the budgets such that two cores keep each in at most 15 minutes (30 for translation); training data may be a part, test
+data is always all there is.
 """
 
 import argparse
@@ -54,14 +54,24 @@ def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
         for name, part in (("train", articles[:40]), ("test", articles[40:])):
             (work / f"squad-{name}.json").write_text(json.dumps({"version": "1.1", "data": part}))
 
-    def chinese() -> None:
+    def texts(name: str, *files: tuple[str, str]) -> Callable[[], None]:
         """Of the tasks' training data, without what is right."""
-        files = (("classify/chnsenticorp/train.tsv", "text_a"), ("tag/cluener-zh/train.jsonl", "text"))
-        rows = ((row, column) for file, column in files for row in read_rows(data / file))
-        texts = [row.values[column].replace("\n", " ") for row, column in rows if isinstance(row, Row)]
-        (work / "chinese-texts.txt").write_text("\n".join(texts))
 
-    return {"20news-train.jsonl": newsgroups, "squad-train.json": squad, "chinese-texts.txt": chinese}
+        def write() -> None:
+            rows = ((row, column) for file, column in files for row in read_rows(data / file))
+            lines = [row.values[column].replace("\n", " ") for row, column in rows if isinstance(row, Row)]
+            (work / name).write_text("\n".join(lines))
+
+        return write
+
+    english = ("classify/sst2/train.tsv", "sentence"), ("tag/ud-english-ewt-pos/en_ewt-ud-train.conllu", "text")
+    chinese = ("classify/chnsenticorp/train.tsv", "text_a"), ("tag/cluener-zh/train.jsonl", "text")
+    return {
+        "20news-train.jsonl": newsgroups,
+        "squad-train.json": squad,
+        "english-texts.txt": texts("english-texts.txt", *english),
+        "chinese-texts.txt": texts("chinese-texts.txt", *chinese),
+    }
 
 
 def filled(tree: Any, places: dict[str, str]) -> Any:
@@ -102,9 +112,12 @@ def keep(name: str, one: Experiment | None, work: Path) -> None:
         said = {"tokens": results["tokens"], "masked_words_found": guessed}
     else:
         cost, beside = results["cost"], results["baseline"]
-        said = {
-            "score": results["figures"][one.score],
-            "interval": results["intervals"].get(one.score),
+        said = {"score": results["figures"][one.score], "interval": results["intervals"].get(one.score)}
+        if "seeds" in results:
+            said["seeds"] = results["seeds"]["test"]
+            assert said["seeds"]["figure"] == one.score
+            cost["training_seconds"] = results["seeds"]["training_seconds"]
+        said |= {
             "examples": results["examples"],
             "classical": beside["figures"][one.score],
             "classical_method": beside["name"],
@@ -120,13 +133,15 @@ def read_kept() -> Kept:
 
 
 def judged(result: dict[str, Any]) -> str:
+    if seeds := result.get("seeds"):
+        return f"**{seeds['mean']:.3g}** ± {seeds['deviation']:.2g} ({len(seeds['scores'])} seeds)"
     low, high = result["interval"] or [float("nan")] * 2
     return f"**{result['score']:.3g}** ({low:.3g} – {high:.3g})"
 
 
 def table(kept: Kept) -> list[str]:
     lines = [
-        "| task | judged on | score | begins | result (95 %) | classical method | learnt from | seconds | ms p50 |",
+        "| task | judged on | score | begins | result | classical method | learnt from | seconds | ms p50 |",
         "|---|---|---|---|---|---|---:|---:|---:|",
     ]
     for name, one in EXPERIMENTS.items():
@@ -149,27 +164,27 @@ def table(kept: Kept) -> list[str]:
 
 def curve_table(kept: Kept) -> list[str]:
     """Downstream scores by the time that went into pre-training, once all of them are there."""
-    titles = [f"{EXPERIMENTS[task].data}, {EXPERIMENTS[task].score}" for task in CURVES]
+    if any(f"{task}-{budget}" not in kept for task in CURVES for budget in ("0s", *BUDGETS)):
+        return ["Not all of it has been measured yet."]
+    titles = []
+    for task, small in CURVES.items():
+        begun = f"{task}-0s"
+        titles.append(f"{small[begun].data}, {small[begun].score}, {kept[begun]['training_examples']:,} examples")
     lines = [
         f"| pre-training | tokens read | masked words found | {' | '.join(titles)} |",
-        "|---:|---:|---:|---|---|",
+        "|---:|---:|---:|" + "---|" * len(titles),
     ]
     points: dict[str, list[tuple[float, float]]] = {task: [] for task in CURVES}
     for budget in ("0s", *BUDGETS):
-        cells = []
-        for task in CURVES:
-            if (result := kept.get(f"{task}-small-{budget}")) is None:
-                return ["Not all of it has been measured yet."]
-            cells.append(judged(result))
-            points[task].append((read_budget(budget, "budget").amount / 60, result["score"]))
         learnt = kept.get(f"en-bert-{budget}")
+        minutes = read_budget(budget, "budget").amount / 60 if learnt else 0.0
+        results = {task: kept[f"{task}-{budget}"] for task in CURVES}
+        for task, result in results.items():
+            points[task].append((minutes, result["seeds"]["mean"] if "seeds" in result else result["score"]))
         seen = f"{learnt['tokens']:,} | {learnt['masked_words_found']:.1%}" if learnt else "0 | –"
-        lines.append(f"| {budget} | {seen} | {' | '.join(cells)} |")
+        lines.append(f"| {budget} | {seen} | {' | '.join(map(judged, results.values()))} |")
     colours = ("#2563eb", "#d9730d")
-    drawn = [
-        Line(EXPERIMENTS[task].data.partition(",")[0], colour, points[task])
-        for task, colour in zip(CURVES, colours, strict=True)
-    ]
+    drawn = [Line(task, colour, points[task]) for task, colour in zip(CURVES, colours, strict=True)]
     write_file(CURVE, standalone(drawn, "minutes").encode())
     return [*lines, "", f"![score by minutes of pre-training]({CURVE.name})"]
 

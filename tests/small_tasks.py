@@ -124,5 +124,19 @@ def finetune(folder: Path, task: str, *arguments: Any, **settings: Any) -> Said:
     return weft("finetune", write_recipe(folder, task, **settings), "-o", folder / "run", *arguments)
 
 
+def learnt(folder: Path, task: str, **settings: Any) -> dict[str, Any]:
+    """The report of a run that must go well."""
+    said = finetune(folder, task, **settings)
+    assert said.code == 0, said.err
+    return report_of(folder / "run")
+
+
+def refused(folder: Path, task: str, *arguments: Any, **settings: Any) -> str:
+    """Why there is no run; nothing is left behind."""
+    sentence = finetune(folder, task, *arguments, **settings).sentence
+    assert not (folder / "run").exists()
+    return sentence
+
+
 def report_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "report.json").read_text())

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import FolderError, InputError
-from weft.folders import MANIFEST, read_json
+from weft.folders import known_facts
 from weft.generate.ends import Ends, read_ends
 from weft.generate.judge import Judge, Normalize
 from weft.generate.prepare import for_reading, prepared
@@ -54,7 +54,7 @@ def load(folder: str | Path) -> "Model":
     """A model from a Hugging Face folder (or weft's own format). Strict: every tensor must have its place."""
     folder = Path(folder)
     network, description = read_model(folder)
-    facts = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+    facts = known_facts(folder)
     return Model(network, description, read_tokenizer(folder), read_pooling(folder), facts, folder)
 
 

@@ -153,6 +153,11 @@ def manifest(folder: Path, **facts: Any) -> dict[str, Any]:
     return {**facts, "files": files}
 
 
+def known_facts(folder: Path) -> dict[str, Any]:
+    """What its weft.json says; nothing, if it has none (a model of somebody else's)."""
+    return read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+
+
 def changed_files(folder: Path) -> list[str]:
     """Files that are no longer what the folder's manifest says (missing, or other bytes)."""
     files = read_json(folder / MANIFEST).get("files")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.corpus.read import is_corpus
 from weft.errors import FolderError, InputError, RecipeError
-from weft.folders import MANIFEST, read_json
+from weft.folders import MANIFEST, known_facts, read_json
 
 if TYPE_CHECKING:
     from weft.recipe import FinetuneSection
@@ -22,7 +22,7 @@ def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise InputError("key=value settings go with a recipe, not with a folder.")
     if path.is_file():
         raise FolderError(f"{path} is a file; give a model folder or a recipe (.yml).")
-    if (path / MANIFEST).is_file() and read_json(path / MANIFEST).get("kind") == "run":
+    if known_facts(path).get("kind") == "run":
         return _describe_run(path)
     if is_corpus(path):
         from weft.corpus.build import summary

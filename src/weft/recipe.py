@@ -318,7 +318,7 @@ class FinetuneSection(Section):
     max_new_tokens: int | None = Field(None, ge=1, description="of an answer; by the training targets if left out")
     precision: Literal["float32", "bfloat16"] | None = Field(None, description="bfloat16 where it is the faster one")
     seed: int = Field(0, ge=0, lt=2**31)
-    seeds: int = Field(1, ge=1, le=100, description="runs with seeds one after another; the best model is kept")
+    seeds: int = Field(1, ge=1, le=100, description="runs with seeds one after another; the best on validation is kept")
     log_every: int | None = Field(None, ge=1, description="steps")
     validate_every: int | None = Field(None, ge=1, description="steps")
     checkpoint_every: int | None = Field(None, ge=1, description="steps")

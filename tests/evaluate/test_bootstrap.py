@@ -8,7 +8,7 @@ from weft.evaluate.bootstrap import Interval, confusion_intervals, example_inter
 from weft.evaluate.classes import class_figures, confusion
 from weft.evaluate.entities import counted_figures, entity_counts, entity_figures
 from weft.evaluate.translations import counted_figures as translated_figures
-from weft.evaluate.translations import translation_counts, translation_figures
+from weft.evaluate.translations import summed_figures, translation_counts
 
 TRIALS = 300
 SHARES = np.array([[0.45, 0.05, 0.02], [0.08, 0.2, 0.02], [0.03, 0.05, 0.1]])  # of a population's confusion matrix
@@ -91,7 +91,7 @@ def test_figures_of_entities_and_translations_lie_in_their_intervals():
         assert intervals[name].low < value < intervals[name].high, name
     texts = [[" ".join(row) for row in side] for side in (predicted, gold)]
     intervals = sum_intervals(translation_counts(*texts), translated_figures)
-    for name, value in translation_figures(*texts).items():
+    for name, value in summed_figures(translation_counts(*texts)).items():
         assert intervals[name].low < value < intervals[name].high, name
 
 

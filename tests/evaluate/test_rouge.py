@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
 from weft.errors import InputError
-from weft.evaluate.rouge import rouge, rouge_figures
+from weft.evaluate.rouge import rouge, rouge_of_each
 
 KINDS = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
 scorer = RougeScorer(KINDS)
@@ -73,11 +73,11 @@ def test_a_vowel_sign_tells_words_apart(one, other):
     assert set(rouge(one, other).values()) == {0.0}
 
 
-def test_figures_are_means():
-    found = rouge_figures(["a b c", "x"], ["a b c", "y"])
-    assert found == dict.fromkeys(KINDS, 0.5)
+def test_each_has_its_own():
+    found = rouge_of_each(["a b c", "x"], ["a b c", "y"])
+    assert {kind: values.tolist() for kind, values in found.items()} == {kind: [1.0, 0.0] for kind in KINDS}
 
 
 def test_no_summaries_are_an_error():
     with pytest.raises(InputError):
-        rouge_figures([], [])
+        rouge_of_each([], [])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 
 from weft.errors import InputError
-from weft.evaluate.translations import counted_figures, tokenizer_of, translation_counts, translation_figures
+from weft.evaluate.translations import counted_figures, summed_figures, tokenizer_of, translation_counts
 
 english = st.lists(st.sampled_from("the cat sat on a mat , & quot; 3.5 don't".split()), max_size=9).map(" ".join)
 chinese = st.text("天地玄黄宇宙洪荒，。 A1", max_size=14)
@@ -25,7 +25,7 @@ def reference(predictions, golds, tokenizer):
 def test_figures_equal_sacrebleu_on_english(pairs, copied):
     predictions, golds = (list(side) for side in zip(*pairs, strict=True))
     golds[: len(golds) // 2] = predictions[: len(golds) // 2] if copied else golds[: len(golds) // 2]
-    assert translation_figures(predictions, golds) == pytest.approx(reference(predictions, golds, "13a"))
+    assert summed_figures(translation_counts(predictions, golds)) == pytest.approx(reference(predictions, golds, "13a"))
 
 
 @given(st.lists(st.tuples(chinese, chinese), min_size=1, max_size=8))
@@ -33,7 +33,7 @@ def test_figures_equal_sacrebleu_on_chinese(pairs):
     predictions, golds = (list(side) for side in zip(*pairs, strict=True))
     golds.append("天地玄黄，宇宙洪荒。日月盈昃，辰宿列张。" * 8)
     predictions.append("天地玄黄，宇宙洪荒。")
-    assert translation_figures(predictions, golds) == pytest.approx(reference(predictions, golds, "zh"))
+    assert summed_figures(translation_counts(predictions, golds)) == pytest.approx(reference(predictions, golds, "zh"))
 
 
 def test_any_sum_of_counts_is_divided_as_sacrebleu_does():
@@ -66,10 +66,10 @@ def test_counts_are_kept_per_sentence():
 
 def test_no_translations_are_an_error():
     with pytest.raises(InputError):
-        translation_figures([], [])
+        summed_figures(translation_counts([], []))
 
 
 def test_without_sacrebleu_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(InputError, match=r'pip install "weft\[tasks\]"'):
-        translation_figures(["a"], ["a"])
+        summed_figures(translation_counts(["a"], ["a"]))

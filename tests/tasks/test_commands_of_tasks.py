@@ -327,15 +327,34 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
 
 
 def test_several_seeds_are_run_and_the_best_is_kept(tmp_path):
-    said = finetune(tmp_path, "classify", "--json", seeds=2, budget="20 steps")
-    spread = json.loads(said.out)["seeds"]
+    data = {name: str(write_rows(tmp_path / f"{name}.jsonl", rows_of("classify"))) for name in ("train", "test")}
+    said = finetune(tmp_path, "classify", "--json", seeds=2, budget="20 steps", data=data)
+    results = json.loads(said.out)
+    spread = results["seeds"]
     assert len(spread["scores"]) == 2 and spread["mean"] == np.mean(spread["scores"])
     best = int(np.argmax(spread["scores"]))
     kept, models = tmp_path / "run/model", [tmp_path / f"run/seed-{seed}/model" for seed in range(2)]
-    page = (tmp_path / "run/report.html").read_text()
-    assert f"On validation {spread['mean']:.3f} ±" in page and "<h2>Loss</h2>" in page
+    page, on_test = (tmp_path / "run/report.html").read_text(), spread["test"]
+    assert on_test["mean"] == np.mean(on_test["scores"])
+    assert on_test["deviation"] == pytest.approx(np.std(on_test["scores"], ddof=1))
+    assert len(set(on_test["scores"])) == 2 and on_test["scores"][best] == results["figures"]["accuracy"]
+    assert f"On validation: accuracy {spread['mean']:.3f} ±" in page
+    assert f"on test: accuracy {on_test['mean']:.3f} ±" in page and "<h2>Loss</h2>" in page
     seconds = [json.loads((model / "weft.json").read_text())["results"]["training_seconds"] for model in models]
     assert spread["training_seconds"] == pytest.approx(sum(seconds))
     name = "model.safetensors"
     assert [(model / name).read_bytes() == (kept / name).read_bytes() for model in models] == [best == 0, best == 1]
-    assert "holds a run already" in finetune(tmp_path, "classify", seeds=2, budget="20 steps").sentence
+    for model, score in zip(models, on_test["scores"], strict=True):
+        assert json.loads(weft("evaluate", model, data["test"], "--json").out)["figures"]["accuracy"] == score
+    assert "holds a run already" in finetune(tmp_path, "classify", seeds=2, budget="20 steps", data=data).sentence
+
+
+@pytest.mark.parametrize("has_test", [True, False])
+def test_seeds_of_a_model_that_writes_are_told_apart_by_the_loss_and_judged_by_its_first_figure(tmp_path, has_test):
+    file = str(write_rows(tmp_path / "train.jsonl", rows_of("summarize")))
+    data = {"train": file} | ({"test": file} if has_test else {})
+    spread = json.loads(finetune(tmp_path, "summarize", "--json", seeds=2, data=data).out)["seeds"]
+    assert spread["figure"] == "−loss" and max(spread["scores"]) < 0
+    assert ("test" in spread) == has_test
+    if has_test:
+        assert spread["test"]["figure"] == "rouge1" and len(spread["test"]["scores"]) == 2

@@ -41,6 +41,7 @@ from weft.folders import (
     MANIFEST,
     check_place,
     disk_errors,
+    known_facts,
     locked,
     put_in_place,
     read_json,
@@ -165,7 +166,7 @@ def summary(folder: Path) -> dict[str, Any]:
 
 
 def _known(place: Path) -> dict[str, Any]:
-    facts = read_json(place / MANIFEST) if (place / MANIFEST).is_file() else {}
+    facts = known_facts(place)
     if facts and facts.get("kind") != "corpus":
         raise FolderError(f"{place} holds a {facts.get('kind', 'thing')}, not a corpus. Choose another folder with -o.")
     return facts

@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 from weft.corpus.archives import ARCHIVES, Member, Refused, inner_name, is_archive, open_members
 from weft.corpus.formats import FORMATS, LINES, TABLES, TEXT, Reading, Skipped, read_stream
 from weft.errors import InputError
-from weft.folders import MANIFEST, read_json
+from weft.folders import known_facts
 
 PLAIN, EXPANDS = (*TEXT, *LINES, *TABLES), 4  # text as it is; others, when they are unpacked, to about so many times
 BUFFER = 2**20
@@ -72,7 +72,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 def is_corpus(folder: Path) -> bool:
     """Whether this is what `weft corpus` writes."""
-    return (folder / MANIFEST).is_file() and read_json(folder / MANIFEST).get("kind") == "corpus"
+    return known_facts(folder).get("kind") == "corpus"
 
 
 def text_size(files: Sequence[Path]) -> int:

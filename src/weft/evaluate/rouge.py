@@ -35,11 +35,11 @@ def rouge(predicted: str, gold: str) -> dict[str, float]:
     }
 
 
-def rouge_figures(predictions: Sequence[str], golds: Sequence[str]) -> dict[str, float]:
-    """The mean of each over all examples."""
+def rouge_of_each(predictions: Sequence[str], golds: Sequence[str]) -> dict[str, np.ndarray]:
+    """By kind, of shape (N,); what is reported is the mean."""
     check_pairs(golds, predictions)
     scores = [rouge(predicted, gold) for predicted, gold in zip(predictions, golds, strict=True)]
-    return {kind: float(np.mean([score[kind] for score in scores])) for kind in scores[0]}
+    return {kind: np.asarray([score[kind] for score in scores]) for kind in scores[0]}
 
 
 def _words(text: str) -> list[str]:

@@ -27,11 +27,6 @@ def tokenizer_of(golds: Sequence[str]) -> Tokenizer:
     return "zh" if are_mostly_cjk(golds) else "13a"
 
 
-def translation_figures(predictions: Sequence[str], golds: Sequence[str]) -> dict[str, float]:
-    sums = translation_counts(predictions, golds).sum(0)
-    return {name: float(value) for name, value in counted_figures(sums).items()}
-
-
 def translation_counts(predictions: Sequence[str], golds: Sequence[str]) -> np.ndarray:
     """(sentences, 28): ten counts for BLEU; then for chrF, of 1- to 6-grams of characters, ours, theirs and common."""
     check_pairs(golds, predictions)
@@ -44,6 +39,11 @@ def translation_counts(predictions: Sequence[str], golds: Sequence[str]) -> np.n
         ],
         axis=1,
     )
+
+
+def summed_figures(counts: np.ndarray) -> dict[str, float]:
+    """Of a corpus, from the counts of its sentences."""
+    return {name: float(value) for name, value in counted_figures(counts.sum(0)).items()}
 
 
 def counted_figures(counts: np.ndarray) -> dict[str, np.ndarray]:

@@ -30,12 +30,12 @@ from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
 
 LONGEST_ANSWER, CANDIDATES = 30, 20  # tokens; of each window that are looked at
 QUESTION_SHARE, OVERLAP_SHARE = 0.25, 0.35  # of an input: at most for the question; that two windows share
+OFF = "has an answer that does not stand where the file says: the nearest place that has its words was taken"
 
 
 class Gold(NamedTuple):
     text: str
     start: int  # in the context
-    was_off: bool = False  # the data had it at another place
 
 
 class Candidate(NamedTuple):
@@ -70,7 +70,10 @@ class Answer(ReadOff):
         context = values.get("context")
         read_text(context, "context")
         given = (read_text(values.get("question"), "question"), str(context))
-        return Example(given, _golds(values.get("answers"), given[1]) if with_gold else None)
+        if not with_gold:
+            return Example(given, None)
+        golds, off = _golds(values.get("answers"), given[1])
+        return Example(given, golds, mended=(OFF,) * off)
 
     def settle(self, train: Sequence[Example]) -> Self:
         return replace(self, with_none=any(not example.gold for example in train))
@@ -155,8 +158,8 @@ class Answer(ReadOff):
         return {"with_none": self.with_none}
 
 
-def _golds(value: Any, context: str) -> tuple[Gold, ...]:
-    """SQuAD's list of answers, or its twin with two lists, or a text."""
+def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], int]:
+    """SQuAD's list of answers, or its twin with two lists, or a text; and how many were elsewhere than it said."""
     if isinstance(value, str):
         value = [{"text": value, "answer_start": context.find(value)}]
     if isinstance(value, Mapping):
@@ -168,7 +171,7 @@ def _golds(value: Any, context: str) -> tuple[Gold, ...]:
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(value, list | tuple):
         raise Unusable("has no answers")
-    found = []
+    found, off = [], 0
     for answer in value:
         text, start = (
             (answer.get("text"), answer.get("answer_start", -1)) if isinstance(answer, Mapping) else (None, None)
@@ -176,12 +179,13 @@ def _golds(value: Any, context: str) -> tuple[Gold, ...]:
         if not isinstance(text, str) or not isinstance(start, int) or not text.strip():
             raise Unusable("has an answer without text and answer_start")
         was_off = start >= 0 and context[start : start + len(text)] != text
+        off += was_off
         if was_off or start < 0:
             start = _nearest(context, text, start)  # one that is a little off is common; the text says what was meant
         if start < 0:
             raise Unusable(f"has the answer {text[:40]!r}, which does not stand in its context")
-        found.append(Gold(text.strip(), start + len(text) - len(text.lstrip()), was_off))
-    return tuple(found)
+        found.append(Gold(text.strip(), start + len(text) - len(text.lstrip())))
+    return tuple(found), off
 
 
 def _nearest(context: str, text: str, start: int) -> int:

@@ -6,19 +6,16 @@ from typing import Any
 
 from weft.corpus.archives import inner_name
 from weft.errors import InputError, suggest
-from weft.folders import MANIFEST, disk_errors, read_json
-from weft.progress import say
+from weft.folders import disk_errors, known_facts
 from weft.recipe import DataSection
 from weft.recipe_file import check_section
 from weft.tasks.data import Split, checked, read_split
 from weft.tasks.evaluation import Subject, evaluate_on, require_packages, training_facts
-from weft.tasks.intent import Intent
 from weft.tasks.predict import Write, predict_file, predict_texts
 from weft.tasks.report import write_task_report
 from weft.tasks.row_formats import TEXT
 from weft.tasks.sources import ending
-from weft.tasks.splits import harmonized
-from weft.tasks.tag import Tag
+from weft.tasks.splits import say_problems
 
 
 def evaluate_model(
@@ -32,7 +29,7 @@ def evaluate_model(
 ) -> dict[str, Any]:
     if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"{output} is a file; the reports need a folder.")
-    if output is not None and (output / MANIFEST).is_file() and read_json(output / MANIFEST).get("kind") == "run":
+    if output is not None and known_facts(output).get("kind") == "run":
         raise InputError(f"{output} is a run, whose own report this would replace; choose another folder.")
     subject = Subject.load(model, task)
     require_packages(subject.task, beside=bool(train), without="weft evaluate without --train")
@@ -46,21 +43,19 @@ def evaluate_model(
     results = {"model": str(model), "task": subject.task.name, "data": split.where, **evaluation.summary()}
     if split.problems.count:
         results["left_out"] = split.problems.sentences()
+    if split.mended.count:
+        results["mended"] = split.mended.sentences()
     if output is not None:
         with disk_errors(output):
             output.mkdir(parents=True, exist_ok=True)
         name = str(recipe.get("name", model.name))
-        results["report"] = str(write_task_report(output, name, evaluation, {split.where: split.problems}))
+        results["report"] = str(write_task_report(output, name, evaluation, {split.where: split}))
     return results
 
 
 def _read(subject: Subject, paths: Sequence[Path], section: DataSection) -> Split:
-    split = read_split(subject.task, paths, section)
-    if isinstance(subject.task, Tag | Intent):
-        split = harmonized(subject.task, split)
-    split = checked(subject.task, split)
-    for sentence in split.problems.sentences()[:5]:
-        say(f"Left out: {sentence}")
+    split = checked(subject.task, read_split(subject.task, paths, section))
+    say_problems(split)
     return split
 
 

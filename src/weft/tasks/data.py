@@ -1,11 +1,12 @@
 """Examples out of files: rows, their columns, and what a task makes of them.
 
-A row that cannot be used is left out, and counted by its reason with the first place where it happened; the report
-tells it. Nothing left at all is an error.
+A row that cannot be used is left out; what can be mended is. Both are counted by the reason, with the first place where
+it happened, and the report tells them. Nothing left at all is an error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ SHOWN = 20  # labels in a message
 
 @dataclass
 class Problems:
-    """Why rows were left out, how often, and where first."""
+    """What is wrong with rows, how often, and where first."""
 
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
@@ -58,6 +59,15 @@ class Split:
     where: str
     examples: list[Example]
     problems: Problems
+
+    @cached_property
+    def mended(self) -> Problems:
+        """What was wrong with examples and was put right."""
+        found = Problems()
+        for example in self.examples:
+            for reason in example.mended:
+                found.add(reason, example.place)
+        return found
 
 
 def paths_of(said: Paths, base: Path) -> list[Path]:
@@ -142,9 +152,9 @@ def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Split:
 
 
 def checked(task: Task, split: Split) -> Split:
-    """Without what the task cannot judge: labels that training never had."""
+    """As the task learns it, and without what it cannot judge: labels that training never had."""
     kept = []
-    for example in split.examples:
+    for example in task.harmonized(split.examples):
         try:
             task.check(example)
         except Unusable as reason:

@@ -16,7 +16,7 @@ import numpy as np
 from weft.errors import InputError, needs
 from weft.evaluate.bootstrap import sum_intervals
 from weft.evaluate.judged import Judged
-from weft.folders import MANIFEST, read_json
+from weft.folders import known_facts
 from weft.interchange.folder import Description, read_model
 from weft.model.network import Network, count_parameters
 from weft.progress import say, track
@@ -26,7 +26,7 @@ from weft.tasks.crf import with_crf
 from weft.tasks.data import Split
 from weft.tasks.rewrite import Rewrite, perplexity
 from weft.tasks.tag import Tag
-from weft.tasks.task import Example, Reader, Task
+from weft.tasks.task import Example, Reader, ReadOff, Task
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.materials import device
@@ -51,7 +51,7 @@ class Subject:
     @classmethod
     def load(cls, folder: Path, task: str | None = None) -> "Subject":
         network, description = read_model(folder)
-        facts = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+        facts = known_facts(folder)
         network.to(device())
         try:
             return cls.of(network, description, load_tokenizer(folder), facts, task, folder)
@@ -116,6 +116,10 @@ class Evaluation:
     def figures(self) -> dict[str, float]:
         return self.judged.figures
 
+    @property
+    def score(self) -> str:
+        return deciding_figure(self.task, self.judged)
+
     def summary(self) -> dict[str, Any]:
         """The figures, with intervals, and the baseline's: one JSON object."""
         found: dict[str, Any] = {
@@ -164,15 +168,8 @@ def evaluate_on(
 ) -> Evaluation:
     """`train`: what a baseline learns from; none is made without."""
     task, examples = subject.task, split.examples
-    say(f"Answering the {len(examples):,} examples of {split.where} ...")
     began = time.perf_counter()
-    chunks = [examples[start : start + CHUNK] for start in range(0, len(examples), CHUNK)]
-    answers: list[Any] = []
-    cut = 0
-    for chunk in track(chunks, "Answering", unit="chunks"):
-        said, too_long = subject.answers_and_cut(chunk)
-        answers += said
-        cut += too_long
+    answers, cut = _answer_all(subject, split)
     say_cut(cut, len(examples), subject.reader)
     seconds = time.perf_counter() - began
     judged = task.judge(examples, answers)
@@ -189,6 +186,33 @@ def evaluate_on(
         baseline = Compared(name, task.judge(examples, guessed), time.perf_counter() - began)
     slices = _slices(task, examples, judged.credit)
     return Evaluation(task, split.where, examples, answers, judged, slices, cost, cut, baseline)
+
+
+def score_on(subject: Subject, split: Split) -> float:
+    """The figure that decides, alone."""
+    task, answers = subject.task, _answer_all(subject, split)[0]
+    if isinstance(task, ReadOff):
+        return task.figures(split.examples, answers)[task.score]
+    judged = task.judge(split.examples, answers)
+    return judged.figures[deciding_figure(task, judged)]
+
+
+def deciding_figure(task: Task, judged: Judged) -> str:
+    """Its name. Texts that are written have none that tells the best weights: it is the one that stands first."""
+    return task.score if isinstance(task, ReadOff) else next(iter(judged.figures))
+
+
+def _answer_all(subject: Subject, split: Split) -> tuple[list[Any], int]:
+    """And how many were longer than the model reads."""
+    examples = split.examples
+    say(f"{subject.folder or 'The model'} answers the {len(examples):,} examples of {split.where} ...")
+    answers: list[Any] = []
+    cut = 0
+    for start in track(range(0, len(examples), CHUNK), "Answering", unit="chunks"):
+        said, too_long = subject.answers_and_cut(examples[start : start + CHUNK])
+        answers += said
+        cut += too_long
+    return answers, cut
 
 
 def _cost(subject: Subject, examples: Sequence[Example], seconds: float) -> dict[str, Any]:

@@ -30,7 +30,8 @@ from weft.recipe_file import check_section, read_recipe
 from weft.tasks.answer import Answer
 from weft.tasks.build import from_family, from_folder, reader_for
 from weft.tasks.catalog import TASKS
-from weft.tasks.evaluation import Subject, evaluate_on, require_packages, say_cut, training_facts
+from weft.tasks.data import Split
+from weft.tasks.evaluation import Evaluation, Subject, evaluate_on, require_packages, say_cut, score_on, training_facts
 from weft.tasks.lora import Adapted, adapt, freeze_backbone
 from weft.tasks.plan import choose, chosen_optimizer, spec_of
 from weft.tasks.report import write_task_report
@@ -128,8 +129,6 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
         runs.append((results, place))
     best, place = max(runs, key=lambda run: run[0]["score"])
     best = {**best, "classes": dict(count_classes(task, splits.train.examples).most_common())}
-    if plan.seeds > 1:
-        best["seeds"] = _spread([run for run, _ in runs])
     if place != folder:
         copy_model(place / MODEL, folder / MODEL)
     subject = Subject.load(folder / MODEL)
@@ -140,8 +139,10 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
         splits.train.examples if section.baseline else None,
         training=training_facts(best, len(splits.train.examples)),
     )
+    if plan.seeds > 1:
+        best["seeds"] = _over_seeds(runs, place, evaluation, splits.test)
     results = {**best, "judged_on": judged_on.where, **evaluation.summary(), "model": str(folder / MODEL)}
-    write_task_report(folder, recipe.name, evaluation, splits.problems, best)
+    write_task_report(folder, recipe.name, evaluation, splits.by_use(), best)
     finish(folder, results)
     return results
 
@@ -305,16 +306,23 @@ def _learn(
     }
 
 
-def _spread(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of the score on validation over the seeds."""
-    found = [run["score"] for run in runs]
-    spent = round(sum(run["training_seconds"] for run in runs), 1)
-    return {
-        "scores": found,
-        "mean": statistics.fmean(found),
-        "deviation": statistics.stdev(found),
-        "training_seconds": spent,
-    }
+def _over_seeds(
+    runs: list[tuple[dict[str, Any], Path]], kept: Path, evaluation: Evaluation, test: Split | None
+) -> dict[str, Any]:
+    """How much is luck: the score on validation over the seeds, and on the test set, if there is one."""
+    decided_by = evaluation.score if isinstance(evaluation.task, ReadOff) else "−loss"
+    spent = round(sum(run["training_seconds"] for run, _ in runs), 1)
+    found = {**_spread(decided_by, [run["score"] for run, _ in runs]), "training_seconds": spent}
+    if test is not None:
+        known = {kept: evaluation.figures[evaluation.score]}
+        scores = [known[at] if at in known else score_on(Subject.load(at / MODEL), test) for _, at in runs]
+        found["test"] = _spread(evaluation.score, scores)
+    return found
+
+
+def _spread(figure: str, scores: list[float]) -> dict[str, Any]:
+    mean, deviation = statistics.fmean(scores), statistics.stdev(scores)
+    return {"figure": figure, "scores": scores, "mean": mean, "deviation": deviation}
 
 
 def _save_plan(folder: Path, recipe: Recipe, base: Path, plan: FinetunePlan) -> None:

@@ -85,10 +85,10 @@ class Intent(ReadOff):
             raise InputError("The slots must be tagged as B-room, I-room, O.")
         return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)), at_spaces=slots.at_spaces)
 
-    def harmonized(self, examples: Sequence[Example]) -> tuple[list[Example], int]:
-        mended, changed = self.slots.harmonized([replace(one, gold=one.gold.tags) for one in examples])
-        pairs = zip(examples, mended, strict=True)
-        return [replace(one, gold=Understood(one.gold.intent, tags.gold)) for one, tags in pairs], changed
+    def harmonized(self, examples: Sequence[Example]) -> list[Example]:
+        tagged = self.slots.harmonized([replace(one, gold=one.gold.tags) for one in examples])
+        pairs = zip(examples, tagged, strict=True)
+        return [replace(tags, gold=Understood(one.gold.intent, tags.gold)) for one, tags in pairs]
 
     def classes(self, example: Example) -> Sequence[str]:
         return (example.gold.intent,)

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from weft.errors import RecipeError
-from weft.folders import MANIFEST, read_json
+from weft.folders import known_facts
 from weft.model.network import Network
 from weft.progress import say
 from weft.recipe import FinetunePlan, FinetuneSection, ModelSection
@@ -44,7 +44,7 @@ def chosen_optimizer(section: FinetuneSection, base: Path) -> str:
 
 def _optimizer_of(folder: Path) -> str | None:
     """That pre-trained it, as its weft.json says; none if it is not weft's."""
-    found: Any = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+    found: Any = known_facts(folder)
     for key in ("recipe", "pretrain", "optimizer"):
         found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, str) else None

@@ -1,5 +1,6 @@
 """report.html and report.json of a fine-tuned model: how good, next to what, where it fails, what it costs."""
 
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ from weft.charts import Line, chart, smooth
 from weft.folders import to_json, write_file
 from weft.page import bars, grid, page, table, tiles
 from weft.tasks.classify import Classify
-from weft.tasks.data import Problems
+from weft.tasks.data import Split
 from weft.tasks.evaluation import SHOWN, Evaluation
-from weft.tasks.task import ReadOff, Task
+from weft.tasks.task import Task
 from weft.train.record import read_metrics
 from weft.train.run_folder import seed_folder
 
@@ -29,12 +30,13 @@ def write_task_report(
     folder: Path,
     name: str,
     evaluation: Evaluation,
-    problems: dict[str, Problems] | None = None,
+    splits: Mapping[str, Split],
     training: dict[str, Any] | None = None,
 ) -> Path:
     facts = {"name": name, "task": evaluation.task.name, "judged_on": evaluation.where, **evaluation.summary()}
     facts["slices"] = [{"length": title, "examples": count, "credit": mean} for title, count, mean in evaluation.slices]
-    facts["left_out"] = {where: found.sentences() for where, found in (problems or {}).items() if found.count}
+    facts["left_out"] = {use: split.problems.sentences() for use, split in splits.items() if split.problems.count}
+    facts["mended"] = {use: split.mended.sentences() for use, split in splits.items() if split.mended.count}
     facts["tables"] = {one.title: [one.headings, *one.rows] for one in evaluation.judged.tables}
     facts["mistakes"] = [_mistake(evaluation, example, answer) for example, answer in evaluation.mistakes()]
     if training:
@@ -45,8 +47,7 @@ def write_task_report(
 
 
 def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
-    task, judged = evaluation.task, evaluation.judged
-    score = task.score if isinstance(task, ReadOff) else next(iter(judged.figures))
+    task, judged, score = evaluation.task, evaluation.judged, evaluation.score
     shown = {_named(task, key): _number(key, value) for key, value in judged.figures.items()}
     shown = dict(list(shown.items())[:4])
     if evaluation.baseline is not None:
@@ -72,7 +73,8 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
         _mistakes(facts["mistakes"]),
         "<h2>Cost</h2>",
         table([(key.replace("_", " "), f"{value:,}") for key, value in evaluation.cost.items()]),
-        _left_out(facts["left_out"]),
+        _told("Left out", facts["left_out"]),
+        _told("Mended", facts["mended"]),
     ]
 
 
@@ -128,11 +130,21 @@ def _learnt_from(training: dict[str, Any]) -> str:
         more = f"<p>and {len(classes) - SHOWN:,} more</p>" if len(classes) > SHOWN else ""
         parts.append(f"<h2>Classes in the training data</h2>{bars(rows)}{more}")
     if seeds := training.get("seeds"):
-        scores = ", ".join(f"{score:.3f}" for score in seeds["scores"])
-        said = f"On validation {seeds['mean']:.3f} ± {seeds['deviation']:.3f} ({scores}); the best model was kept."
+        said = f"On validation: {_said_spread(seeds)}"
+        if "test" in seeds:
+            said += f"; on test: {_said_spread(seeds['test'])}"
+        said += ". The best model on validation was kept."
         said += f" They took {seeds['training_seconds']:,} s."
         parts.append(f"<h2>Several seeds</h2><p>{said}</p>")
     return "".join(parts)
+
+
+def _said_spread(spread: dict[str, Any]) -> str:
+    """Mean and deviation of several seeds, and each."""
+    scores = ", ".join(f"{score:.3f}" for score in spread["scores"])
+    return (
+        f"{NAMES.get(spread['figure'], spread['figure'])} {spread['mean']:.3f} ± {spread['deviation']:.3f} ({scores})"
+    )
 
 
 def _calibration(evaluation: Evaluation) -> str:
@@ -164,6 +176,6 @@ def _mistakes(found: list[dict[str, str]]) -> str:
     return grid(["given", "right", "said"], rows, "texts")
 
 
-def _left_out(found: dict[str, list[str]]) -> str:
-    rows = [(where, sentence) for where, sentences in found.items() for sentence in sentences]
-    return f"<h2>Left out</h2>{table(rows)}" if rows else ""
+def _told(title: str, found: dict[str, list[str]]) -> str:
+    rows = [(use, sentence) for use, sentences in found.items() for sentence in sentences]
+    return f"<h2>{title}</h2>{table(rows)}" if rows else ""

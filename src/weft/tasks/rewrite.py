@@ -5,7 +5,6 @@ source as its tokenizer begins a text (Llama's with <s>) and the mark of its end
 DialoGPT does; Zhang et al. 2020); only the target is scored. Answers are written by beam search, or sampled.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -21,8 +20,8 @@ from weft.evaluate.baselines.rewrite import LeadSentences, NearestNeighbour
 from weft.evaluate.bootstrap import mean_interval, sum_intervals
 from weft.evaluate.classes import ratio
 from weft.evaluate.judged import Judged
-from weft.evaluate.rouge import rouge, rouge_figures
-from weft.evaluate.translations import counted_figures, translation_counts, translation_figures
+from weft.evaluate.rouge import rouge_of_each
+from weft.evaluate.translations import counted_figures, summed_figures, translation_counts
 from weft.generate import prompts
 from weft.generate.prepare import prepared
 from weft.generate.writer import Writer
@@ -152,9 +151,6 @@ class Rewrite(Task):
         model = NearestNeighbour.fit([one.given for one in train], [one.gold for one in train])
         return "the target of the most similar source", model.predict([one.given for one in examples])
 
-    @abstractmethod
-    def figures(self, examples: Sequence[Example], answers: Sequence[str]) -> dict[str, float]: ...
-
     def shown(self, example: Example, answer: str, *, details: bool = False) -> dict[str, Any]:
         return {"text": answer}
 
@@ -190,27 +186,21 @@ class Translate(Rewrite):
     judged_with: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
 
-    def figures(self, examples: Sequence[Example], answers: Sequence[str]) -> dict[str, float]:
-        return translation_figures(answers, [one.gold for one in examples])
-
     def judge(self, examples: Sequence[Example], answers: Sequence[str]) -> Judged:
         counts = translation_counts(answers, [one.gold for one in examples])
         credit = counted_figures(counts)["chrf"] / 100
-        return Judged(self.figures(examples, answers), sum_intervals(counts, counted_figures), credit, 1 - credit)
+        return Judged(summed_figures(counts), sum_intervals(counts, counted_figures), credit, 1 - credit)
 
 
 @dataclass(frozen=True)
 class Summarize(Rewrite):
     name: ClassVar[str] = "summarize"
 
-    def figures(self, examples: Sequence[Example], answers: Sequence[str]) -> dict[str, float]:
-        return rouge_figures(answers, [one.gold for one in examples])
-
     def judge(self, examples: Sequence[Example], answers: Sequence[str]) -> Judged:
-        each = [rouge(said, one.gold) for said, one in zip(answers, examples, strict=True)]
-        intervals = {name: mean_interval([one[name] for one in each]) for name in each[0]}
-        credit = np.asarray([one["rougeL"] for one in each])
-        return Judged(self.figures(examples, answers), intervals, credit, 1 - credit)
+        each = rouge_of_each(answers, [one.gold for one in examples])
+        figures = {name: float(values.mean()) for name, values in each.items()}
+        intervals = {name: mean_interval(values) for name, values in each.items()}
+        return Judged(figures, intervals, each["rougeL"], 1 - each["rougeL"])
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
         model = LeadSentences.fit([one.given for one in train], [one.gold for one in train])
@@ -223,13 +213,9 @@ class Reply(Translate):
 
     name: ClassVar[str] = "reply"
 
-    def figures(self, examples: Sequence[Example], answers: Sequence[str]) -> dict[str, float]:
-        golds = [one.gold for one in examples]
-        kinds = {"distinct": len(set(answers)) / max(len(answers), 1)}
-        return {**translation_figures(answers, golds), "rougeL": rouge_figures(answers, golds)["rougeL"], **kinds}
-
     def judge(self, examples: Sequence[Example], answers: Sequence[str]) -> Judged:
         judged = super().judge(examples, answers)
-        shared = [rouge(said, one.gold)["rougeL"] for said, one in zip(answers, examples, strict=True)]
+        shared = rouge_of_each(answers, [one.gold for one in examples])["rougeL"]
+        judged.figures.update(rougeL=float(shared.mean()), distinct=len(set(answers)) / len(answers))
         judged.intervals["rougeL"] = mean_interval(shared)
         return judged

@@ -7,11 +7,8 @@ from pathlib import Path
 
 from weft.progress import say
 from weft.recipe import FinetuneSection
-from weft.tasks.answer import Answer
 from weft.tasks.catalog import TASKS, asked_task
-from weft.tasks.data import Problems, Split, checked, first_label, hold_out, paths_of, read_split, some_of
-from weft.tasks.intent import Intent
-from weft.tasks.tag import Tag
+from weft.tasks.data import Split, checked, first_label, hold_out, paths_of, read_split, some_of
 from weft.tasks.task import Example, Task
 
 
@@ -21,11 +18,9 @@ class Splits:
     validation: Split
     test: Split | None
 
-    @property
-    def problems(self) -> dict[str, Problems]:
-        """By what the examples are for: files of the same name may be in different folders."""
+    def by_use(self) -> dict[str, Split]:
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {name: split.problems for name, split in splits.items() if split is not None}
+        return {name: split for name, split in splits.items() if split is not None}
 
 
 def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
@@ -45,32 +40,26 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
         train, validation = hold_out(train, section.seed)
         say(f"No validation data is named: {len(validation.examples):,} examples of {train.where} are held out.")
     splits = [train, validation, *([others["test"]] if others["test"] else [])]
-    if isinstance(task, Tag | Intent):
-        splits = [harmonized(task, split) for split in splits]
     splits = [checked(task, split) for split in splits]
     for split in splits:
         _say_split(task, split)
     return task, Splits(splits[0], splits[1], splits[2] if len(splits) > 2 else None)
 
 
-def harmonized(task: Tag | Intent, split: Split) -> Split:
-    examples, mended = task.harmonized(split.examples)
-    if mended:
-        say(f"{split.where}: {mended:,} tags were not well-formed and were mended.")
-    return replace(split, examples=examples)
-
-
 def _say_split(task: Task, split: Split) -> None:
     left_out = f", {split.problems.count:,} left out" if split.problems.count else ""
     say(f"{split.where}: {len(split.examples):,} examples{left_out}.")
-    for sentence in split.problems.sentences()[:5]:
-        say(f"  {sentence}")
-    if isinstance(task, Answer) and (off := sum(gold.was_off for one in split.examples for gold in one.gold)):
-        say(f"  {off:,} answers do not stand where the file says: the nearest place that has their words is taken.")
+    say_problems(split)
     if counts := count_classes(task, split.examples):
         total = sum(counts.values())
         shown = ", ".join(f"{label} {count / total:.0%}" for label, count in counts.most_common(8))
         say(f"  {shown}{' …' if len(counts) > 8 else ''}")
+
+
+def say_problems(split: Split) -> None:
+    for title, found in (("Left out", split.problems), ("Mended", split.mended)):
+        for sentence in found.sentences()[:5]:
+            say(f"{title}: {sentence}")
 
 
 def count_classes(task: Task, examples: Sequence[Example]) -> Counter[str]:

@@ -45,6 +45,8 @@ from weft.tasks.words import are_cut_at_spaces, places_of, read_tagged, read_wor
 from weft.tokenizer.tokenizer import Tokenizer
 
 OUTSIDE = "O"
+ILL_FORMED = "has a tag that is not well-formed, which was mended"
+OVERLAP = "has entities that overlap, which tags cannot say: the longer was kept, of equals the first"
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Tag(ReadOff):
         text = words if isinstance(words, str) else ""
         if not with_gold:
             return Example(read_words(words, at_spaces=self.at_spaces), None, text=text)
-        return Example(*read_tagged(words, values.get("tags")), text=text)
+        found, tags, lost = read_tagged(words, values.get("tags"))
+        return Example(found, tags, text=text, mended=(OVERLAP,) * lost)
 
     def settle(self, train: Sequence[Example]) -> Self:
         scheme = guess_scheme(example.gold for example in train)
@@ -95,18 +98,16 @@ class Tag(ReadOff):
         at_spaces = are_cut_at_spaces([(example.given, example.text) for example in train])
         return replace(self, labels=labels, entities=scheme != "plain", at_spaces=at_spaces, weights=weights)
 
-    def harmonized(self, examples: Sequence[Example]) -> tuple[list[Example], int]:
-        """With tags as they are learnt, and how many had to be mended."""
+    def harmonized(self, examples: Sequence[Example]) -> list[Example]:
         if not self.entities:
-            return list(examples), 0
+            return list(examples)
         well_formed = [all(map(is_part, example.gold)) for example in examples]  # others are for `check` to refuse
         scheme = guess_scheme(example.gold for example, is_good in zip(examples, well_formed, strict=True) if is_good)
-        mended, changed = [], 0
+        found = []
         for example, is_good in zip(examples, well_formed, strict=True):
             tags, wrong = repaired(example.gold, scheme) if is_good else (example.gold, 0)
-            mended.append(replace(example, gold=tuple(tags)))
-            changed += wrong
-        return mended, changed
+            found.append(replace(example, gold=tuple(tags), mended=example.mended + (ILL_FORMED,) * wrong))
+        return found
 
     def classes(self, example: Example) -> Sequence[str]:
         return [span.kind for span in spans_of(example.gold)] if self.entities else example.gold

@@ -39,6 +39,8 @@ class Example:
     gold: Any  # none, if it is to be found
     place: str = ""  # where it was read
     text: str = ""  # that the words given were cut from, if they were
+    # What was wrong with it and was put right: ends of sentences that begin with its place.
+    mended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ class Task(ABC):
         """With what is to be known from the training data before anything is learnt: the labels."""
         return self
 
+    def harmonized(self, examples: Sequence[Example]) -> list[Example]:
+        """With what is right in the one form that is learnt, and mended where that can be."""
+        return list(examples)
+
     def check(self, example: Example) -> None:  # noqa: B027 (most can always be judged)
         """Raises `Unusable` if this cannot be judged: its label was never learnt."""
 
@@ -107,10 +113,6 @@ class Task(ABC):
 
     def prepare(self, network: Network, train: Sequence[Example]) -> None:  # noqa: B027 (most need none)
         """A last touch to fresh weights before training: a head that begins in the middle of what is asked."""
-
-    @abstractmethod
-    def figures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
-        """The metrics, without what takes long."""
 
     @abstractmethod
     def judge(self, examples: Sequence[Example], answers: Sequence[Any]) -> Judged: ...
@@ -146,6 +148,10 @@ class ReadOff(Task):
     """What is answered with the numbers of one pass."""
 
     score: ClassVar[str]  # the figure that tells the best model, the higher the better
+
+    @abstractmethod
+    def figures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
+        """The metrics, without what takes long."""
 
     @abstractmethod
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:

@@ -32,7 +32,8 @@ def read_words(value: Any, *, at_spaces: bool = False) -> tuple[str, ...]:
     return words
 
 
-def read_tagged(words: Any, tags: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def read_tagged(words: Any, tags: Any) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+    """And how many entities are lost, as they overlap others: tags cannot say both."""
     if isinstance(words, str) and not _is_row_of_tags(tags):
         return _by_places(words, list(_places(tags)))
     found = read_words(words, at_spaces=isinstance(tags, str))
@@ -41,7 +42,7 @@ def read_tagged(words: Any, tags: Any) -> tuple[tuple[str, ...], tuple[str, ...]
         raise Unusable("has no tags" if tags is None else "has tags that are no list of names, such as B-PER")
     if len(tags) != len(found):
         raise Unusable(f"has {len(found)} words but {len(tags)} tags")
-    return found, tuple(tags)
+    return found, tuple(tags), 0
 
 
 def are_cut_at_spaces(cut: Sequence[tuple[tuple[str, ...], str]]) -> bool:
@@ -92,22 +93,23 @@ def _places(entities: Any) -> Iterable[Place]:
         raise Unusable("has entities in a form that is not known; give start, end and label of each") from None
 
 
-def _by_places(text: str, places: Sequence[Place]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _by_places(text: str, places: Sequence[Place]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     found = [(match.start(), match.end()) for match in WORD.finditer(text)]
     if not found:
         raise Unusable("has an empty text")
-    spans = []
+    spans = set()
     for start, end, kind in places:
         inside = [number for number, (begin, stop) in enumerate(found) if begin < end and stop > start]
         if not inside or not 0 <= start < end <= len(text):
             raise Unusable(f"has an entity at {start} to {end}, where its text has no word")
-        spans.append(Span(inside[0], inside[-1] + 1, kind))
-    spans = _apart(sorted(spans))
-    return tuple(text[start:end] for start, end in found), tuple(tags_of(spans, len(found)))
+        spans.add(Span(inside[0], inside[-1] + 1, kind))
+    kept = _apart(sorted(spans))
+    words = tuple(text[start:end] for start, end in found)
+    return words, tuple(tags_of(kept, len(found))), len(spans) - len(kept)
 
 
 def _apart(spans: Sequence[Span]) -> list[Span]:
-    """Of entities that overlap, which tags cannot say, the longer stays."""
+    """Of entities that overlap, the longer stays; of equals, the first."""
     kept: list[Span] = []
     for span in spans:
         if kept and span.start < kept[-1].end:

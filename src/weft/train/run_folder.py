@@ -11,7 +11,7 @@ import yaml
 import weft
 from weft.corpus.read import find_files
 from weft.errors import FolderError, RecipeError
-from weft.folders import MANIFEST, changed_files, disk_errors, read_json, sha256_of, to_json, write_file
+from weft.folders import MANIFEST, changed_files, disk_errors, known_facts, read_json, sha256_of, to_json, write_file
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan, Recipe
 from weft.recipe_file import read_recipe
@@ -29,7 +29,7 @@ def seed_folder(folder: Path, seed: int) -> Path:
 
 def read_run(folder: Path) -> dict[str, Any]:
     """What its weft.json says; nothing, if it has none."""
-    facts = read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+    facts = known_facts(folder)
     if facts and facts.get("kind") != "run":
         raise FolderError(f"{folder} holds a {facts.get('kind', 'thing')}, not a run. Choose another folder with -o.")
     return facts
