@@ -25,7 +25,7 @@ bench: .venv/bench
 	@echo "Setting up .venv: a few minutes, most of them for torch ..."
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weft needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
-	$(INSTALL) -e .
+	$(INSTALL) -e '.[tasks]'
 	@touch $@
 
 # The example model's package asks for a whole stack of libraries to run it with; weft is that stack here.

@@ -160,7 +160,6 @@ EXPERIMENTS: dict[str, Experiment] = {
             "task": "pair",
             "data": {"train": "{data}/pair/rte/train.tsv", "test": "{data}/pair/rte/dev.tsv"},
             "budget": "5 epochs",
-            "learning_rate": 5e-5,  # at the usual one it soon knows the 2,241 pairs by heart
         },
     ),
     "squad": Experiment(
@@ -256,7 +255,7 @@ PAIRS = {
     "chnsenticorp": ("zh-bert", CHNSENTICORP),
     "chnsenticorp-few": ("zh-bert", _few(CHNSENTICORP, 1000, 4)),
     "cluener": ("zh-bert", CLUENER),
-    "sst2-all": ("en-bert", SST2),
+    "sst2-all": ("en-bert", replace(SST2, finetune={**SST2.finetune, "seeds": 3})),
     "ewt-all": ("en-bert", EWT),
 }
 for name, (pretrained, task) in PAIRS.items():

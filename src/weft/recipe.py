@@ -268,12 +268,14 @@ class DataSection(Section):
     target: str | None = None
     intent: str | None = None
     several: bool | None = Field(None, description="an example may have several labels, or none")
-    separator: str | None = Field(None, min_length=1, description="between several labels in one cell")
+    separator: str | None = Field(
+        None, min_length=1, description="between labels in a cell; in what a decoder reads, before the target"
+    )
     columns: list[str] | None = Field(
         None, min_length=1, description="the names, of tables without a first line of them"
     )
     encoding: str = Field("utf-8", min_length=1)
-    limit: int | None = Field(None, ge=1, description="train on at most so many examples")
+    limit: int | None = Field(None, ge=1, description="train on at most so many examples, drawn by the seed")
 
     def columns_said(self) -> dict[str, str | list[str]]:
         """The columns that were named, by role."""
@@ -314,7 +316,7 @@ class FinetuneSection(Section):
     crf: bool = Field(False, description="tag: decide the tags of a sentence together")
     prefix: str = Field("", description="before each source, such as 'summarize: '")
     beams: int = Field(4, ge=1, le=64, description="of texts that are written")
-    sample: bool = Field(False, description="reply: draw instead of searching")
+    sample: bool = Field(False, description="texts are drawn instead of searched for")
     max_new_tokens: int | None = Field(None, ge=1, description="of an answer; by the training targets if left out")
     precision: Literal["float32", "bfloat16"] | None = Field(None, description="bfloat16 where it is the faster one")
     seed: int = Field(0, ge=0, lt=2**31)

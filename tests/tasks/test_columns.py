@@ -40,6 +40,7 @@ def find(columns, roles, said=None):
     ("id title context question answers", ("context", "question", "answers"), "context question answers"),
     ("sent_id text words lemma upos xpos", ("words", "tags"), "words upos"),
     ("tokens ner_tags id", ("words", "tags"), "tokens ner_tags"),
+    ("id text entities", ("words", "tags"), "text entities"),
     ("words tags intent", ("words", "tags", "intent"), "words tags intent"),
 ])  # fmt: skip
 def test_usual_names_are_known(names, roles, expected):

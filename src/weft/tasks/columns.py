@@ -42,7 +42,7 @@ ROLES: dict[str, Role] = {
         ),
         _role("score", "similarity similarity_score relatedness label rating stars value target gold y"),
         _role("words", "tokens token word form forms sentence text"),
-        _role("tags", "ner_tags tag upos pos_tags pos ner labels label slots"),
+        _role("tags", "ner_tags tag upos pos_tags pos ner entities spans labels label slots"),
         _role("context", "passage paragraph document article text"),
         _role("question", "query q"),
         _role("answers", "answer"),
