@@ -50,8 +50,10 @@ def test_ctrl_c_ends_the_work_at_any_moment(tmp_path):
         assert "Traceback" not in said
 
 
+# SIGINT is not heard by what a shell has put in the background, and its children: here it is meant to be.
 INTERRUPTED = """
 import os, signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 real = subprocess.Popen
 workers = []
 def popen(*arguments, **options):

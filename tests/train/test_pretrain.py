@@ -70,7 +70,8 @@ def variant(place, family, **changes):
 
 @pytest.mark.parametrize("family", VARIANTS)
 def test_every_family_trains_and_transformers_finds_the_same_validation_loss(family, place, tmp_path):
-    results = pretrain(variant(place, family), place, tmp_path / "run")
+    # On a busy machine bfloat16 may seem the faster one, and its losses are not the same to four digits.
+    results = pretrain(variant(place, family, precision="float32"), place, tmp_path / "run")
     lines = read_metrics(tmp_path / "run")
     assert lines[-1]["step"] == 6
     assert np.isfinite([line["loss"] for line in lines]).all()
