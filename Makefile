@@ -21,7 +21,7 @@ lint: .venv/test
 bench: .venv/bench
 	$(BIN)/python benchmarks/run_all.py
 
-.venv/base: pyproject.toml constraints.txt
+.venv/base: pyproject.toml constraints.txt Makefile
 	@echo "Setting up .venv: a few minutes, most of them for torch ..."
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weft needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv

@@ -96,7 +96,9 @@ def test_answers_that_are_off_are_counted(tmp_path):
     rows = rows_of("answer")
     for row in rows[:3]:
         row["answers"][0]["answer_start"] += 1
-    said = finetune(tmp_path, "answer", data={"train": str(write_rows(tmp_path / "train.jsonl", rows))}, seed=1)
+    data = {"train": str(write_rows(tmp_path / "train.jsonl", rows))}
+    data["validation"] = str(write_rows(tmp_path / "dev.jsonl", rows_of("answer", 4)))
+    said = finetune(tmp_path, "answer", data=data)
     assert said.code == 0
     assert f"Mended: train.jsonl, line 1 {OFF} (3 of this kind)." in said.err
     assert report_of(tmp_path / "run")["mended"] == {"train": [f"train.jsonl, line 1 {OFF} (3 of this kind)."]}
@@ -107,9 +109,10 @@ def test_tags_and_overlapping_entities_that_are_mended_are_counted(tmp_path):
     rows = [{"words": "Anna lives in New York", "tags": [[0, 4, "PER"], [14, 22, "LOC"]]} for _ in range(8)]
     rows[2]["tags"].append([18, 22, "LOC"])
     data = {"train": str(write_rows(tmp_path / "train.jsonl", rows))}
+    data["validation"] = str(write_rows(tmp_path / "dev.jsonl", rows[:2]))
     test = [{"words": ["Anna", "Bob"], "tags": ["O", "I-PER"]}, {"words": ["Bob"], "tags": ["B-PER"]}]
     data["test"] = str(write_rows(tmp_path / "test.jsonl", test))
-    said = finetune(tmp_path, "tag", data=data, seed=1)
+    said = finetune(tmp_path, "tag", data=data)
     assert said.code == 0, said.err
     mended = report_of(tmp_path / "run")["mended"]
     assert mended == {"train": [f"train.jsonl, line 3 {OVERLAP}."], "test": [f"test.jsonl, line 1 {ILL_FORMED}."]}
