@@ -194,7 +194,6 @@ EXPERIMENTS: dict[str, Experiment] = {
             },
             "budget": "2 epochs",
             "sequence_length": 256,
-            "batch": 16,
         },
         tokenizer={"kind": "bpe", "vocab_size": 8000},
     ),
