@@ -19,6 +19,7 @@ class Splits:
     test: Split | None
 
     def by_use(self) -> dict[str, Split]:
+        """Not by file: files of the same name may be in different folders."""
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: split for name, split in splits.items() if split is not None}
 
