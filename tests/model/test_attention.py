@@ -8,6 +8,8 @@ from weft.model import fused_attention
 from weft.model.attention import View, attend, visible
 from weft.model.packed import pack
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 
 def by_hand(q, k, v, allowed, scale):
     """softmax(QKᵀ · scale)V, query by query."""

@@ -12,7 +12,10 @@ from weft.model.norm import RMSNorm
 from weft.model.packed import pack
 from weft.model.positions import Rotary, rotary_table
 
-pytestmark = pytest.mark.skipif(fused_layers.load_library() is None, reason="no C compiler")
+pytestmark = [
+    pytest.mark.skipif(fused_layers.load_library() is None, reason="no C compiler"),
+    pytest.mark.usefixtures("two_threads"),
+]
 ROWS = [1, 5, 16, 53]
 
 
@@ -168,9 +171,9 @@ def test_a_network_is_the_same_with_and_without_kernels(family, monkeypatch):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
-def test_the_number_of_threads_changes_nothing():
+def test_the_number_of_threads_changes_nothing(threads):
     network = weft.create("qwen3", vocabulary=50, layers=2, width=64, heads=4, seed=1).network
-    batch, threads = pack([[3, 4, 5] * 9, [6] * 20, [7]]), torch.get_num_threads()
+    batch = pack([[3, 4, 5] * 9, [6] * 20, [7]])
     norm = network.decoder.blocks[0].attention.query_norm.weight
 
     def gradient():
@@ -178,12 +181,10 @@ def test_the_number_of_threads_changes_nothing():
         network(batch).square().mean().backward()
         return norm.grad.clone()
 
+    threads(2)
     several = gradient()
-    try:
-        torch.set_num_threads(1)
-        torch.testing.assert_close(gradient(), several, atol=0, rtol=1e-6)
-    finally:
-        torch.set_num_threads(threads)
+    threads(1)
+    torch.testing.assert_close(gradient(), several, atol=0, rtol=1e-6)
 
 
 def test_more_dimensions_take_the_formula():

@@ -1,22 +1,18 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
 
 import small_tasks
 from row_files import COMPRESS, archive
 
 
 @pytest.fixture
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def one_thread(monkeypatch: pytest.MonkeyPatch, threads: Callable[[int], None]) -> None:
     """More only get into each other's way with models as small as these; in processes that are started, too."""
-    threads = torch.get_num_threads()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    threads(1)
 
 
 @pytest.fixture(scope="session")
