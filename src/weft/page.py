@@ -60,8 +60,12 @@ def tiles(values: dict[str, str]) -> str:
     return f'<div class="tiles">{"".join(shown)}</div>'
 
 
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
+
+
 def table(rows: list[tuple[str, str]], kind: str = "") -> str:
-    cells = [f'<tr><td>{escape(key)}</td><td class="{kind}">{escape(value)}</td></tr>' for key, value in rows]
+    cells = [f"<tr><td>{escape(key)}</td><td{_class(kind)}>{escape(value)}</td></tr>" for key, value in rows]
     return f"<table>{''.join(cells)}</table>"
 
 
@@ -70,7 +74,7 @@ def grid(headings: list[str], rows: list[list[str]], kind: str = "") -> str:
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     cells = ["".join(f"<td>{escape(value)}</td>" for value in row) for row in rows]
     shown = "".join(f"<tr>{row}</tr>" for row in cells)
-    return f'<table class="{kind}"><tr>{head}</tr>{shown}</table>'
+    return f"<table{_class(kind)}><tr>{head}</tr>{shown}</table>"
 
 
 def bars(rows: list[tuple[str, float, float, str]]) -> str:

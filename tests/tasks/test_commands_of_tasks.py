@@ -353,8 +353,9 @@ def test_several_seeds_are_run_and_the_best_is_kept(tmp_path):
 def test_seeds_of_a_model_that_writes_are_told_apart_by_the_loss_and_judged_by_its_first_figure(tmp_path, has_test):
     file = str(write_rows(tmp_path / "train.jsonl", rows_of("summarize")))
     data = {"train": file} | ({"test": file} if has_test else {})
-    spread = json.loads(finetune(tmp_path, "summarize", "--json", seeds=2, data=data).out)["seeds"]
-    assert spread["figure"] == "−loss" and max(spread["scores"]) < 0
+    results = json.loads(finetune(tmp_path, "summarize", "--json", seeds=2, data=data).out)
+    spread = results["seeds"]
+    assert spread["figure"] == "loss" and min(spread["scores"]) == -results["score"] > 0
     assert ("test" in spread) == has_test
     if has_test:
         assert spread["test"]["figure"] == "rouge1" and len(spread["test"]["scores"]) == 2

@@ -310,9 +310,10 @@ def _over_seeds(
     runs: list[tuple[dict[str, Any], Path]], kept: Path, evaluation: Evaluation, test: Split | None
 ) -> dict[str, Any]:
     """How much is luck: the score on validation over the seeds, and on the test set, if there is one."""
-    decided_by = evaluation.score if isinstance(evaluation.task, ReadOff) else "−loss"
-    spent = round(sum(run["training_seconds"] for run, _ in runs), 1)
-    found = {**_spread(decided_by, [run["score"] for run, _ in runs]), "training_seconds": spent}
+    scores = [run["score"] for run, _ in runs]
+    read_off = isinstance(evaluation.task, ReadOff)  # of what writes texts, the loss decides
+    found = _spread(evaluation.score, scores) if read_off else _spread("loss", [-score for score in scores])
+    found["training_seconds"] = round(sum(run["training_seconds"] for run, _ in runs), 1)
     if test is not None:
         known = {kept: evaluation.figures[evaluation.score]}
         scores = [known[at] if at in known else score_on(Subject.load(at / MODEL), test) for _, at in runs]
