@@ -140,6 +140,19 @@ def test_fresh_weights_are_a_function_of_the_seed():
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_fresh_t5s_weights_have_their_scales(tied, scaled):
+    shape = {"vocabulary": 3000, "layers": 1, "width": 64, "heads": 2}
+    network = weft.create("t5", **shape, tied=tied, output_scaled=scaled).network
+    out, table = network.heads["seq2seq"].out.weight, network.embed.tokens.weight
+    assert out.std().item() == pytest.approx(0.02 * (8 if scaled else 1), rel=0.02)
+    assert table.std().item() == pytest.approx(0.02 * (8 if scaled and tied else 1), rel=0.02)
+    query, key, _ = network.encoder.blocks[0].attention.qkv.weight.chunk(3)
+    assert query.std().item() == pytest.approx(0.02 / 8, rel=0.05)
+    assert key.std().item() == pytest.approx(0.02, rel=0.05)
+
+
 @pytest.mark.parametrize("family", ["gpt2", "llama", "t5", "modernbert", "transformer"])
 def test_fresh_models_start_near_the_uniform_guess(family):
     model = weft.create(family, vocabulary=200, layers=4, width=64, heads=4)

@@ -250,6 +250,8 @@ def test_each_layer_learns_slower_than_the_one_above_it(family, kind):
         elif name.startswith(("embed.", "decoder_embed.")):
             below_head = 7 if both else 4
         expected = (1e-2 if is_matrix else 1e-3) * 0.7**below_head
+        if family == "t5" and name == "embed.tokens.weight":
+            expected *= 32**0.5  # it is so much larger
         assert peaks[id(parameter)] == pytest.approx(expected), name
 
 

@@ -83,6 +83,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_run_killed_anywhere_and_resumed_ends_with_the_same_bytes(setting, optimizer, tmp_path, monkeypatch):
     import weft.train.loop as loop
@@ -145,6 +146,14 @@ def test_the_best_is_kept_when_it_falls_between_two_checkpoints(tmp_path):
     _, state = run(("gpt2", objective), tmp_path / "run", settings)
     assert state["best"] in (6, 8)
     assert (tmp_path / f"run/checkpoints/step-{state['best']:06}").is_dir()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_rate_on_record_is_the_one_asked_for(setting, decay, tmp_path):
+    settings = spec(6, optimizer=OptimizerSpec(learning_rate=1e-3, weight_decay=decay))
+    run(setting, tmp_path, settings)
+    expected = [1e-3 * settings.schedule(step) for step in range(6)]
+    assert [line["lr"] for line in losses(tmp_path)] == pytest.approx(expected)
 
 
 def test_patience_stops_early(tmp_path):

@@ -1,7 +1,13 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 import weft
+from weft.model.initialize import InitSpec
+from weft.model.loss import vocabulary_loss
+from weft.model.network import Network
+from weft.model.packed import pack
 from weft.train.optimizers import OptimizerSpec, make_optimizers, orthogonal, set_rate
 
 SHAPE = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2}
@@ -71,9 +77,6 @@ def test_weights_stay_fp32_and_go_the_same_way_with_products_in_bfloat16():
 def test_both_learn(kind):
     torch.manual_seed(0)
     network = weft.create("gpt2", **SHAPE, dropout=0.0, seed=1).network
-    from weft.model.loss import vocabulary_loss
-    from weft.model.packed import pack
-
     optimizers = make_optimizers(network, OptimizerSpec(kind, learning_rate=3e-3))
     batch = pack([[1, 2, 3, 4, 5, 6, 7, 8]])
     head, losses = network.heads["causal"], []
@@ -93,3 +96,37 @@ def test_the_schedule_multiplies_each_groups_own_peak():
     optimizers = make_optimizers(network, OptimizerSpec("muon", learning_rate=0.01, matrix_rate=0.04))
     set_rate(optimizers, 0.5, 0)
     assert {group["lr"] for o in optimizers for group in o.param_groups} == {0.005, 0.02}
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_a_t5_learns_as_fast_as_if_its_embeddings_and_not_its_predictions_were_scaled(kind):
+    """√W · E read and E · h predicted, as in the original Transformer, is the same function with a table that is √W
+    times smaller: it must also be the same a few steps later.
+    """
+    first = weft.create("t5", **SHAPE, dropout=0.0, seed=1).network
+    architecture = first.architecture
+    heads = tuple(replace(head, scale=None) for head in architecture.heads)
+    embedding = replace(architecture.embedding, scaled=True)
+    second = Network(replace(architecture, embedding=embedding, heads=heads, init=InitSpec()))
+    second.load_state_dict(first.state_dict())
+    with torch.no_grad():
+        second.embed.tokens.weight /= 4.0  # √16
+
+    source, target = pack([[1, 2, 3, 4, 5]]), pack([[0, 6, 7, 8]])
+    answers = torch.tensor([6, 7, 8, 1])
+    losses: list[list[float]] = []
+    for network in (first, second):
+        head = network.heads["seq2seq"]
+        spec = OptimizerSpec(kind, learning_rate=3e-3, weight_decay=0.1, epsilon=1e-16)
+        optimizers = make_optimizers(network, spec)
+        losses.append([])
+        for step in range(10):
+            loss = vocabulary_loss(head, head.prepare(network(source, target), target), answers, scale=1 / 4)
+            loss.backward()
+            set_rate(optimizers, 1.0, step)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            losses[-1].append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert losses[0][-1] < 0.9 * losses[0][0]

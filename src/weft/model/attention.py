@@ -4,8 +4,8 @@ Scaled dot-product (Vaswani et al. 2017, eq. 1):   Attention(Q, K, V) = softmax(
 Multi-head (section 3.2.2):   MultiHead(x) = [head₁; …; head_H] W_O,   head_i = Attention(x W_Qi, x W_Ki, x W_Vi)
 
 All heads' W_Q, W_K, W_V are one matrix `qkv`. With fewer key/value heads than query heads it is grouped-query
-attention (Ainslie et al. 2023). T5 leaves out the √D (its initialisation absorbs it); Qwen3 normalises queries and
-keys per head.
+attention (Ainslie et al. 2023). T5 leaves out the √D (its first queries are as much smaller); Qwen3 normalises queries
+and keys per head.
 
 The batch is flat, so each sequence must attend to itself alone. One kernel takes them all: on CUDA torch's for variable
 lengths, on CPU ours (`fused_attention.py`). Where neither does (a bias on the scores, other precisions, no compiler),

@@ -1,12 +1,11 @@
 """The weights before training: a pure function of the architecture and a seed.
 
-Two schemes. `normal`: N(0, std²) for every matrix and embedding, zero biases, norms at one; with `depth_scaled` the
-matrices that write to the residual stream get std / √(2 · layers), so that its variance does not grow with depth
-(Radford et al. 2019, section 2.3). `t5`: each matrix by its fan-in, which also absorbs the missing 1/√D of T5's
-attention (Raffel et al. 2020; Mesh TensorFlow's defaults).
+N(0, std²) for every matrix and embedding, zero biases, norms at one. With `depth_scaled` the matrices that write to the
+residual stream get std / √(2 · layers), so that its variance does not grow with depth (Radford et al. 2019, section
+2.3). `t5` makes up for what T5 leaves out and adds: its attention does not divide by √D, so queries get std / √D, and
+its head divides by √W, so the matrix behind it, which is also the table of tokens, gets √W · std.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,7 +43,7 @@ def initialize(network: nn.Module, spec: InitSpec, *, width: int, layers: int, s
         if isinstance(bias := getattr(module, "bias", None), Tensor):
             bias.zero_()
     if spec.kind == "t5":
-        _initialize_t5(network, width, fill)
+        _initialize_t5(network)
     elif spec.depth_scaled:
         for out in _residual_writers(network):
             fill(out.weight, spec.std * (2 * layers) ** -0.5)
@@ -62,17 +61,18 @@ def _residual_writers(network: nn.Module) -> list[nn.Linear]:
     return attention + [m.down for m in network.modules() if isinstance(m, FeedForward)]
 
 
-def _initialize_t5(network: nn.Module, width: int, fill: Callable[[Tensor, float], None]) -> None:
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Embedding):
-            # The relative bias table is (buckets, heads); the token table's rows have the model's width.
-            fill(module.weight, width**-0.5 if name.endswith("relative.table") else 1.0)
-        elif isinstance(module, nn.Linear):
-            fill(module.weight, module.in_features**-0.5)
-        if isinstance(module, Attention | CrossAttention):
+def _initialize_t5(network: nn.Module) -> None:
+    for module in network.modules():
+        if isinstance(module, Attention | CrossAttention) and not module.spec.scaled:
             query = module.qkv if isinstance(module, Attention) else module.query
-            rows = module.spec.heads * module.spec.head_width
-            fill(query.weight[:rows], (query.in_features * module.spec.head_width) ** -0.5)
-        if isinstance(module, Head) and module.out is not None:
-            # A tied output matrix is the embedding, whose scale 1 the head's own 1/√W takes back.
-            fill(module.out.weight, 1.0 if module.spec.tied else width**-0.5)
+            query.weight[: module.spec.heads * module.spec.head_width] *= module.spec.head_width**-0.5
+    for matrix, scale in output_scales(network).items():
+        matrix *= scale
+
+
+def output_scales(network: nn.Module) -> dict[Tensor, float]:
+    """Output matrices behind a head that scales what it reads, and how much larger than others that makes them: with
+    steps so much larger, too, they are the matrices of a head that does not, in other units.
+    """
+    heads = [module for module in network.modules() if isinstance(module, Head)]
+    return {head.out.weight: 1 / head.spec.scale for head in heads if head.out is not None and head.spec.scale}

@@ -120,7 +120,7 @@ def train(
             record.count(tokens, _flops(network, batches), time.perf_counter() - began)
             state |= {"step": step, "tokens": state["tokens"] + tokens}
             facts = {"step": step, "tokens": state["tokens"], "loss": loss, "grad_norm": norm}
-            facts["lr"] = optimizers[-1].param_groups[0]["lr"]
+            facts["lr"] = spec.optimizer.learning_rate * spec.schedule(step - 1)
             is_last = step == spec.steps
             if (validation or hooks.measure) and (is_last or step % spec.validate_every == 0):
                 facts |= hooks.measure() if hooks.measure else validate(network, validation, spec.precision)

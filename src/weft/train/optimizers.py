@@ -18,6 +18,7 @@ from torch.optim import AdamW, Optimizer
 
 from weft.model.attention import Attention, CrossAttention
 from weft.model.feedforward import FeedForward
+from weft.model.initialize import output_scales
 from weft.model.network import Network
 
 MOMENTUM, MOMENTUM_STEPS = 0.95, 300
@@ -40,11 +41,13 @@ def make_optimizers(network: Network, spec: OptimizerSpec, precision: torch.dtyp
     schedule multiplies.
     """
     matrices = _matrices(network) if spec.kind == "muon" else {}
+    scales = output_scales(network)
     by_rate: dict[tuple[float, float], list[Tensor]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad and name not in matrices:
             decay = spec.weight_decay if parameter.dim() >= 2 else 0.0
-            by_rate.setdefault((decay, _slowed(name, network, spec)), []).append(parameter)
+            scale = scales.get(parameter, 1.0)  # larger steps, not more decay, which is their product
+            by_rate.setdefault((decay / scale, scale * _slowed(name, network, spec)), []).append(parameter)
     groups = [
         {"params": parameters, "weight_decay": decay, "peak": spec.learning_rate * share}
         for (decay, share), parameters in sorted(by_rate.items(), key=lambda item: item[0], reverse=True)
