@@ -48,14 +48,17 @@ name: {task}
 tokenizer: {{{tokenizer}}}
 finetune:
   {{model: {{{model}}}, task: {task}, data: {{train: lines.jsonl}}, budget: {steps} steps, batch: 16, accumulation: 2,
-   sequence_length: 32, log_every: 1, validate_every: 7, checkpoint_every: 3, baseline: false, seed: 3, {more}}}
+   sequence_length: 32, log_every: 1, validate_every: 7, checkpoint_every: 3, baseline: false, seed: 3,
+   precision: float32, {more}}}
 """
     )
     return recipe
 
 
 def write_recipe(family: str, folder: Path, steps: int) -> Path:
-    """A few epochs over a piece of the book, saving every third step."""
+    """A few epochs over a piece of the book, saving every third step. What would be chosen by measuring is said: on a
+    busy machine two runs may choose differently.
+    """
     if family in TASKS:
         return write_task_recipe(family, folder, steps)
     objective, tokenizer, optimizer = RECIPES[family]
@@ -69,7 +72,8 @@ tokenizer: {{{tokenizer}}}
 model: {{family: {family}, {SHAPE}}}
 pretrain:
   {{objective: {objective}, budget: {steps} steps, sequence_length: 32, batch_tokens: 1024, accumulation: 2,
-   optimizer: {optimizer}, log_every: 1, validate_every: 7, checkpoint_every: 3, dropout: 0.1, seed: 3}}
+   optimizer: {optimizer}, log_every: 1, validate_every: 7, checkpoint_every: 3, dropout: 0.1, seed: 3,
+   precision: float32, compile: false}}
 """
     )
     return recipe

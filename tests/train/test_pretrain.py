@@ -347,7 +347,7 @@ weft.cli.main()
 
 
 def test_a_disk_that_fills_up_loses_no_earlier_checkpoint(place, tmp_path):
-    recipe(place, "full.yml", pretrain={"checkpoint_every": 2, "validate_every": 6})
+    recipe(place, "full.yml", pretrain={"checkpoint_every": 2, "validate_every": 6, "precision": "float32"})
     command = [sys.executable, "-c", FILLS_UP, "pretrain", str(place / "full.yml"), "-o", str(tmp_path / "full")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
