@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import weft
-from weft.model.initialize import InitSpec
 from weft.model.loss import vocabulary_loss
 from weft.model.network import Network
 from weft.model.packed import pack
@@ -107,7 +106,7 @@ def test_a_t5_learns_as_fast_as_if_its_embeddings_and_not_its_predictions_were_s
     architecture = first.architecture
     heads = tuple(replace(head, scale=None) for head in architecture.heads)
     embedding = replace(architecture.embedding, scaled=True)
-    second = Network(replace(architecture, embedding=embedding, heads=heads, init=InitSpec()))
+    second = Network(replace(architecture, embedding=embedding, heads=heads))
     second.load_state_dict(first.state_dict())
     with torch.no_grad():
         second.embed.tokens.weight /= 4.0  # √16
