@@ -1,3 +1,4 @@
+import hashlib
 from collections import Counter
 
 import numpy as np
@@ -6,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import RecipeError
-from weft.tokens.order import ROUND, Order
+from weft.tokens.keyed_shuffle import KeyedShuffle
+from weft.tokens.order import ROUND, Order, Place
 
 
 @given(st.integers(1, 300), st.integers(0, 5), st.integers(1, 20))
@@ -59,3 +61,40 @@ def test_places_may_be_asked_in_any_order(numbers):
 def test_a_place_knows_its_sources_epoch():
     order = Order((10,), (1.0,), 0)
     assert [place.epoch for place in order[np.arange(25)]] == [0] * 10 + [1] * 10 + [2] * 5
+
+
+def one_by_one(order: Order, number: int) -> Place:
+    """The definition: a network of its own for every sample."""
+    round_, place = divmod(number, ROUND)
+    pattern = np.repeat(np.arange(len(order.sizes)), order._shares)
+    sources = pattern[KeyedShuffle(ROUND, order.seed, round_)[np.arange(ROUND)]]
+    source = int(sources[place])
+    number = round_ * order._shares[source] + int((sources[:place] == source).sum())
+    epoch, place = divmod(number, order.sizes[source])
+    return Place(source, epoch, KeyedShuffle(order.sizes[source], order.seed + source, epoch)[place])
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.floats(0.01, 1.0)), min_size=2, max_size=4),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 10**7), min_size=1, max_size=10),
+)
+def test_a_batch_of_mixed_sources_is_what_one_sample_at_a_time_gives(sources, seed, numbers):
+    order = Order(*zip(*sources, strict=True), seed)
+    assert order[numbers] == [one_by_one(order, number) for number in numbers]
+
+
+def test_the_networks_of_an_epoch_are_set_up_once(monkeypatch):
+    """Every set-up draws keys; a batch of two sources needs those of its rounds and epochs, not one per sample."""
+    made = []
+    draw = np.random.SeedSequence
+    monkeypatch.setattr(np.random, "SeedSequence", lambda entropy: made.append(entropy) or draw(entropy))
+    Order((50_000, 7_000), (0.6, 0.4), 987_654).batch(0, 512)
+    assert len(made) == 3  # a round, and an epoch of each source
+
+
+def test_the_order_of_earlier_versions_is_kept():
+    """Runs that were begun with them go on bit for bit."""
+    order = Order((977_000, 31_000), (0.7, 0.3), 3)
+    digest = hashlib.sha256(repr([tuple(place) for place in order.batch(1000, 512)]).encode()).hexdigest()
+    assert digest[:12] == "508997ec0538"

@@ -8,6 +8,7 @@ so the expected walk is at most four steps.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,28 +25,36 @@ class KeyedShuffle:
 
     def __getitem__(self, position):
         positions = np.atleast_1d(np.asarray(position, dtype=np.uint64))
-        if positions.size and positions.max() >= self.size:
-            raise IndexError(f"position {positions.max()} in an epoch of {self.size} samples")
-        samples = self._permute(positions)
-        while (outside := samples >= self.size).any():
-            samples[outside] = self._permute(samples[outside])
-        return samples.astype(np.int64) if np.ndim(position) else int(samples[0])
+        samples = shuffle_epochs(self.size, self.seed, np.full(positions.shape, self.epoch), positions)
+        return samples if np.ndim(position) else int(samples[0])
 
-    def _permute(self, values: np.ndarray) -> np.ndarray:
-        half = np.uint64(self._half_bits)
-        mask = np.uint64((1 << self._half_bits) - 1)
-        left, right = values >> half, values & mask
-        for round_key in self._round_keys:
-            left, right = right, left ^ (mix(right + round_key) & mask)
-        return (left << half) | right
 
-    @property
-    def _half_bits(self) -> int:
-        return max(1, ((self.size - 1).bit_length() + 1) // 2)
+def shuffle_epochs(size: int, seed: int, epochs: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """`KeyedShuffle(size, seed, epoch)[position]` for each pair of them, over all epochs at once."""
+    positions = positions.astype(np.uint64)
+    if positions.size and positions.max() >= size:
+        raise IndexError(f"position {positions.max()} in an epoch of {size} samples")
+    different, which = np.unique(epochs, return_inverse=True)
+    keys = np.array([_round_keys(seed, epoch) for epoch in different.tolist()]).reshape(-1, ROUNDS)
+    half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
+    samples = _permute(positions, keys, which, half_bits)
+    while (outside := samples >= size).any():
+        samples[outside] = _permute(samples[outside], keys, which[outside], half_bits)
+    return samples.astype(np.int64)
 
-    @property
-    def _round_keys(self) -> np.ndarray:
-        return np.random.SeedSequence((self.seed, self.epoch)).generate_state(ROUNDS, np.uint64)
+
+def _permute(values: np.ndarray, keys: np.ndarray, which: np.ndarray, half_bits: int) -> np.ndarray:
+    """`keys[which]` are the round keys of each value."""
+    half, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
+    left, right = values >> half, values & mask
+    for number in range(ROUNDS):
+        left, right = right, left ^ (mix(right + keys[which, number]) & mask)
+    return (left << half) | right
+
+
+@lru_cache(maxsize=4096)  # to set up a network costs more than to use it
+def _round_keys(seed: int, epoch: int) -> tuple[np.uint64, ...]:
+    return tuple(np.random.SeedSequence((seed, epoch)).generate_state(ROUNDS, np.uint64))
 
 
 def mix(x: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.errors import RecipeError
-from weft.tokens.keyed_shuffle import KeyedShuffle
+from weft.tokens.keyed_shuffle import KeyedShuffle, shuffle_epochs
 
 ROUND = 1000  # places in a round: weights are exact to a tenth of a per cent
 
@@ -43,15 +43,24 @@ class Order:
     def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> list[Place]:
         """What is seen as the n-th sample of the whole training, for each n."""
         numbers = np.asarray(numbers, dtype=np.int64)
+        sources, numbers = self._mixed(numbers)
+        epochs, samples = np.empty_like(numbers), np.empty_like(numbers)
+        for source, size in enumerate(self.sizes):
+            here = sources == source
+            epochs[here], places = np.divmod(numbers[here], size)
+            samples[here] = shuffle_epochs(size, self.seed + source, epochs[here], places)
+        return list(map(Place, sources.tolist(), epochs.tolist(), samples.tolist()))
+
+    def _mixed(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The source of each sample, and its number among the samples of that source."""
         if len(self.sizes) == 1:
-            return self._from_source(0, numbers)
-        rounds = {round_: self._round(round_) for round_ in np.unique(numbers // ROUND).tolist()}
-        places: list[Place] = []
-        for round_, place in zip(*(part.tolist() for part in np.divmod(numbers, ROUND)), strict=True):
-            sources, ranks = rounds[round_]
-            number = round_ * self._shares[sources[place]] + ranks[place]
-            places += self._from_source(int(sources[place]), np.asarray([number]))
-        return places
+            return np.zeros_like(numbers), numbers
+        rounds, places = np.divmod(numbers, ROUND)
+        sources, ranks = np.empty_like(numbers), np.empty_like(numbers)
+        for round_ in np.unique(rounds).tolist():
+            here = rounds == round_
+            sources[here], ranks[here] = (part[places[here]] for part in self._round(round_))
+        return sources, rounds * np.asarray(self._shares)[sources] + ranks
 
     def _round(self, round_: int) -> tuple[np.ndarray, np.ndarray]:
         """Each place's source in this round, and how many places of that source came before it."""
@@ -61,15 +70,6 @@ class Order:
         for source, share in enumerate(self._shares):
             ranks[sources == source] = np.arange(share)
         return sources, ranks
-
-    def _from_source(self, source: int, numbers: np.ndarray) -> list[Place]:
-        size = self.sizes[source]
-        epochs, places = np.divmod(numbers, size)
-        samples = np.empty_like(places)
-        for epoch in np.unique(epochs):
-            here = epochs == epoch
-            samples[here] = KeyedShuffle(size, self.seed + source, int(epoch))[places[here]]
-        return [Place(source, int(epoch), int(sample)) for epoch, sample in zip(epochs, samples, strict=True)]
 
     @cached_property
     def _shares(self) -> list[int]:
