@@ -90,7 +90,7 @@ def test_the_networks_of_an_epoch_are_set_up_once(monkeypatch):
     draw = np.random.SeedSequence
     monkeypatch.setattr(np.random, "SeedSequence", lambda entropy: made.append(entropy) or draw(entropy))
     Order((50_000, 7_000), (0.6, 0.4), 987_654).batch(0, 512)
-    assert len(made) == 3  # a round, and an epoch of each source
+    assert len(made) == len(set(made)) <= 3  # a round, and an epoch of each source
 
 
 def test_the_order_of_earlier_versions_is_kept():

@@ -35,7 +35,7 @@ def shuffle_epochs(size: int, seed: int, epochs: np.ndarray, positions: np.ndarr
     if positions.size and positions.max() >= size:
         raise IndexError(f"position {positions.max()} in an epoch of {size} samples")
     different, which = np.unique(epochs, return_inverse=True)
-    keys = np.array([_round_keys(seed, epoch) for epoch in different.tolist()]).reshape(-1, ROUNDS)
+    keys = np.array([_round_keys(seed, epoch) for epoch in different.tolist()], np.uint64).reshape(-1, ROUNDS)
     half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
     samples = _permute(positions, keys, which, half_bits)
     while (outside := samples >= size).any():
