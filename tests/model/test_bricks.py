@@ -5,10 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from torch.nn.modules.module import register_module_forward_hook
 
 import weft
 from weft.errors import RecipeError
 from weft.model.dropout import drop
+from weft.model.feedforward import activate
 from weft.model.heads import Head, HeadSpec
 from weft.model.loss import vocabulary_loss
 from weft.model.packed import pack
@@ -257,3 +259,33 @@ def test_a_loss_without_gradients_leaves_nothing_behind_for_the_next_with_them()
     loss = vocabulary_loss(head, x.requires_grad_(), targets)
     loss.backward()
     assert float(loss) == before
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_hook_keeps_what_a_layer_gave_before_the_activation(family, everywhere):
+    network = weft.create(family, vocabulary=40, layers=1, width=16, heads=2).network.eval()
+    layer = (network.encoder or network.decoder).blocks[0].feedforward.up
+    kept = []
+
+    def keep(module, given, out):
+        if module is layer:
+            kept.append((out, out.clone()))
+
+    hook = register_module_forward_hook(keep) if everywhere else layer.register_forward_hook(keep)
+    try:
+        with torch.no_grad():
+            watched = network(pack([[1, 2, 3]]))
+    finally:
+        hook.remove()
+    assert torch.equal(*kept[0])
+    with torch.no_grad():
+        assert torch.equal(network(pack([[1, 2, 3]])), watched)
+
+
+def test_an_activation_leaves_what_it_is_given():
+    x = torch.randn(5)
+    before = x.clone()
+    with torch.no_grad():
+        activate(x, "gelu"), activate(x, "gelu-tanh")
+    assert torch.equal(x, before)

@@ -16,7 +16,7 @@ from weft.generate.layouts import layout_of
 from weft.generate.whole import whole_layer
 from weft.model.attention import Attention, CrossAttention, LayerPast, View
 from weft.model.block import Block
-from weft.model.feedforward import FeedForward
+from weft.model.feedforward import FeedForward, activate_in_place
 from weft.model.packed import Packed
 from weft.model.positions import rotate
 
@@ -87,7 +87,7 @@ class _FeedForward:
         self.up, self.down = layout_of(feedforward.up, int8=int8), layout_of(feedforward.down, int8=int8)
 
     def add_to(self, sum_: Tensor, x: Tensor) -> Tensor:
-        return self.down.add_to(sum_, self.bend(self.up(x)))
+        return self.down.add_to(sum_, self.bend(self.up(x), activate_in_place))
 
 
 def _norm(norm: nn.Module | None) -> Callable[[Tensor], Tensor] | None:

@@ -6,12 +6,14 @@ gated (Shazeer 2020):                       FFN(x) = (f(x W₁) ⊙ x V) W₂   
 W₁ and V are one matrix `up` (f's half first), so that a gated layer is still two multiplications.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules import module
 
 from weft.model.dropout import Dropout
 from weft.model.fused_layers import gate
@@ -37,25 +39,37 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(spec.dropout)
 
     def forward(self, x_TW: Tensor) -> Tensor:
-        return self.down(self.dropout(self.bend(self.up(x_TW))))
+        activation = activate if _is_watched(self.up) else activate_in_place
+        return self.down(self.dropout(self.bend(self.up(x_TW), activation)))
 
-    def bend(self, x: Tensor) -> Tensor:
+    def bend(self, x: Tensor, activation: Callable[[Tensor, Activation], Tensor]) -> Tensor:
         """What happens between the matrices."""
         if not self.spec.gated:
-            return activate(x, self.spec.activation)
+            return activation(x, self.spec.activation)
         if self.spec.activation == "silu":
             return gate(x)
         bent, linear = x.chunk(2, dim=-1)
-        return activate(bent, self.spec.activation) * linear
+        return activation(bent, self.spec.activation) * linear
+
+
+def _is_watched(layer: nn.Module) -> bool:
+    """Whether a hook may have kept what this layer gave. Layers of other kinds may hold hooks further inside."""
+    return type(layer) is not nn.Linear or bool(layer._forward_hooks or module._global_forward_hooks)
+
+
+def activate_in_place(x: Tensor, name: Activation) -> Tensor:
+    """For an `x` that nobody else holds: without a gradient to keep it for, GELU overwrites it."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or name not in ("gelu", "gelu-tanh"):
+        return activate(x, name)
+    return torch.ops.aten.gelu_(x, approximate="tanh" if name == "gelu-tanh" else "none")
 
 
 def activate(x: Tensor, name: Activation) -> Tensor:
     match name:
         case "gelu":  # x Φ(x), Hendrycks & Gimpel 2016
-            return F.gelu(x) if torch.is_grad_enabled() else torch.ops.aten.gelu_(x)  # nobody needs x again
+            return F.gelu(x)
         case "gelu-tanh":  # GPT-2's approximation of it
-            is_kept = torch.is_grad_enabled()
-            return F.gelu(x, approximate="tanh") if is_kept else torch.ops.aten.gelu_(x, approximate="tanh")
+            return F.gelu(x, approximate="tanh")
         case "relu":
             return F.relu(x)
         case "relu-squared":  # So et al. 2021
