@@ -116,6 +116,8 @@ class Muon(Optimizer):
     """momentum ← μ · momentum + gradient;   weight ← weight − rate · orthogonal(gradient + μ · momentum).
 
     Maps of one shape are orthogonalised together: on small models many little products cost more than the arithmetic.
+    Of a weight that is shared out among processes (FSDP2), each process gathers the direction, orthogonalises the whole
+    matrix, and changes its own share.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, learning_rate: float, precision: torch.dtype) -> None:
@@ -125,6 +127,7 @@ class Muon(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         maps: dict[torch.Size, list[tuple[Tensor, Tensor, float]]] = {}  # by shape: direction, weight, rate
+        changes: list[tuple[Tensor, Tensor]] = []  # of weights that are shared out: each with its whole change
         for group in self.param_groups:
             (weight,) = group["params"]
             if weight.grad is None:
@@ -135,12 +138,33 @@ class Muon(Optimizer):
             momentum = state["momentum"].mul_(group["momentum"]).add_(weight.grad)
             direction = weight.grad.add(momentum, alpha=group["momentum"])  # Nesterov's look ahead
             weight.mul_(1 - group["lr"] * group["weight_decay"])
+            if _is_shared_out(weight):
+                direction = direction.full_tensor()
+                changes.append((weight, torch.zeros_like(direction)))
+                weight = changes[-1][1]  # parts of what is shared out would be copies
             for part, rows in zip(direction.split(group["rows"]), weight.split(group["rows"]), strict=True):
                 maps.setdefault(part.shape, []).append((part, rows, group["lr"]))
         for alike in maps.values():
             updates = orthogonal(torch.stack([direction for direction, _, _ in alike]).to(self.precision))
             for update, (_, rows, rate) in zip(updates, alike, strict=True):
                 rows.add_(update.to(rows.dtype), alpha=-rate)
+        for weight, change in changes:
+            weight.add_(_share_of(change, weight))
+
+
+def _is_shared_out(weight: Tensor) -> bool:
+    """Whether it is a DTensor; without an import that takes a second."""
+    return hasattr(weight, "full_tensor")
+
+
+def _share_of(whole: Tensor, like: Any) -> Tensor:
+    """What every process has whole, laid out as `like` is: each keeps its own rows, and nothing is sent."""
+    from torch.distributed.tensor import DTensor, Replicate
+
+    everywhere = [Replicate()] * like.device_mesh.ndim
+    return DTensor.from_local(whole, like.device_mesh, everywhere, run_check=False).redistribute(
+        placements=like.placements
+    )
 
 
 def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:
