@@ -1,11 +1,15 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
+from torch.func import functional_call
 
 import weft
-from weft.model import fused_attention
+from weft.model import attention, fused_attention
 from weft.model.attention import View, attend, visible
+from weft.model.network import outline
 from weft.model.packed import pack
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -190,10 +194,57 @@ def test_a_sequence_is_the_same_with_any_neighbours():
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3"])
 def test_dropout_in_attention_works_under_autocast(family):
-    """Rotation leaves queries and keys in fp32 beside values in bfloat16."""
     network = weft.create(family, vocabulary=20, layers=1, width=16, heads=2, attention_dropout=0.2).network.train()
     with torch.autocast("cpu", torch.bfloat16):
         hidden = network(pack([[1, 2, 3, 4, 5]]))
     hidden.float().square().sum().backward()
     gradient = network.decoder.blocks[0].attention.qkv.weight.grad
     assert gradient.abs().sum() > 0 and gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "modernbert"])
+def test_under_autocast_on_a_gpu_rotated_heads_reach_the_kernel_for_variable_lengths(family, monkeypatch):
+    """With tensors that have a device and a shape but no numbers."""
+    chosen = []
+
+    def kernel(q, k, v, *_):
+        chosen.append({x.dtype for x in (q, k, v)})
+        return torch.empty_like(q)
+
+    monkeypatch.setattr(attention, "_attend_varlen", kernel)
+    network = outline(weft.create(family, vocabulary=20, layers=2, width=32, heads=2).network.architecture).eval()
+    batch = pack([[1, 2, 3], [4, 5]])
+    with FakeTensorMode(), torch.device("cuda"), torch.no_grad():
+        weights = {name: torch.empty(weight.shape) for name, weight in network.named_parameters()}
+        tensors = {
+            name: torch.empty(getattr(batch, name).shape, dtype=torch.int64)
+            for name in ("tokens", "positions", "starts")
+        }
+        torch.set_autocast_enabled("cuda", True)
+        torch.set_autocast_dtype("cuda", torch.bfloat16)
+        try:
+            functional_call(network, weights, (replace(batch, **tensors),))
+        finally:
+            torch.set_autocast_enabled("cuda", False)
+    assert chosen == [{torch.bfloat16}] * 2
+
+
+@needs_kernels
+def test_long_sequences_with_a_window_take_our_kernel_and_without_one_torchs():
+    def is_ours(length, window, dropout=0.0):
+        q, (batch,) = torch.empty(length, 1, 16), batches_of([length])
+        return fused_attention.is_fused(q, q, batch, window=window, dropout=dropout)
+
+    assert is_ours(2048, 64) and is_ours(512, None) and is_ours(2048, None, dropout=0.1)
+    assert not is_ours(2048, None)
+    assert not is_ours(2048, 2047)  # a window over everything is none
+
+
+@needs_kernels
+def test_a_window_over_a_long_sequence_is_the_formula():
+    torch.manual_seed(0)
+    (batch,), view = batches_of([700, 30]), View(window=9)
+    q, k, v = (torch.randn(730, 2, 16) for _ in range(3))
+    ours = attend(q, k, v, batch, batch, view, scaled=True, dropout=0.0)
+    formula = attend(q.double(), k.double(), v.double(), batch, batch, view, scaled=True, dropout=0.0)
+    torch.testing.assert_close(ours.double(), formula, atol=2e-5, rtol=1e-5)

@@ -14,6 +14,7 @@ beats a padded batch with a mask by 2× and nested tensors by 15×.
 """
 
 from dataclasses import dataclass
+from inspect import signature
 from typing import Protocol
 
 import torch
@@ -137,7 +138,7 @@ def attend(
     q_THD, k_THD, v_THD = map(widened, (q_THD, k_THD, v_THD))
     if _has_varlen(q_THD, view) and not dropout:
         return _attend_varlen(q_THD, k_THD, v_THD, queries, keys, view, scale)
-    if view.bias is None and is_fused(q_THD, v_THD, keys, dropout=dropout):
+    if view.bias is None and is_fused(q_THD, v_THD, keys, window=view.window, dropout=dropout):
         return attend_fused(
             q_THD, k_THD, v_THD, queries, keys, causal=view.causal, window=view.window, scale=scale, dropout=dropout
         )
@@ -228,7 +229,17 @@ def _has_varlen(q_THD: Tensor, view: View) -> bool:
     """Whether the variable-length kernel takes this: CUDA, half precision, its head widths, and a torch that has it."""
     if not q_THD.is_cuda or q_THD.dtype not in (torch.float16, torch.bfloat16) or view.bias is not None:
         return False
-    return q_THD.shape[-1] % 8 == 0 and q_THD.shape[-1] <= 256 and torch.__version__ >= "2.12"
+    return q_THD.shape[-1] % 8 == 0 and q_THD.shape[-1] <= 256 and _takes_windows()
+
+
+@torch.compiler.assume_constant_result
+def _takes_windows() -> bool:
+    """Whether this torch's kernel for variable lengths takes windows and grouped heads: it came without them."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    return {"scale", "window_size", "enable_gqa"} <= signature(varlen_attn).parameters.keys()
 
 
 def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packed, view: View, scale: float) -> Tensor:

@@ -19,7 +19,7 @@ from weft.compiled import FAULTS, Kernel, open_library, threads
 from weft.model.packed import Packed, pack
 
 SOURCE = Path(__file__).with_name("attention.c")
-LONG = 512  # tokens; beyond, without dropout, torch's kernel is as fast
+LONG = 512  # tokens; beyond, without dropout and without a window, torch's kernel is as fast
 
 
 class Kernels(NamedTuple):
@@ -49,11 +49,12 @@ class Shape(ctypes.Structure):
     )
 
 
-def is_fused(q: Tensor, v: Tensor, keys: Packed, *, dropout: float) -> bool:
+def is_fused(q: Tensor, v: Tensor, keys: Packed, *, window: int | None, dropout: float) -> bool:
     """Whether this is done here."""
     if q.device.type != "cpu" or q.dtype != torch.float32 or v.dtype != torch.float32 or torch.compiler.is_compiling():
         return False
-    if not dropout and max(keys.lengths, default=0) > LONG:
+    longest = max(keys.lengths, default=0)
+    if not dropout and longest > LONG and (window is None or longest <= window + 1):
         return False
     kernels = load_kernels()
     return kernels is not None and q.shape[-1] % kernels.wide == 0

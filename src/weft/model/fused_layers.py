@@ -101,7 +101,10 @@ def ready_heads(
     q, k, v = heads_THD.split(list(counts), dim=1)
     if norms[0] is not None and norms[1] is not None:
         q, k = norms[0](q), norms[1](k)
-    return (q, k, v) if table is None else (rotate(q, table), rotate(k, table), v)
+    if table is not None:
+        q, k = rotate(q, table), rotate(k, table)
+    # Under autocast norms and rotations give fp32; kernels of half precision want all three alike.
+    return q.to(v.dtype), k.to(v.dtype), v
 
 
 def _weights(norm: Norm) -> list[Tensor]:

@@ -109,8 +109,8 @@ def rotary_frequencies(rotary: Rotary, head_width: int, device: torch.device) ->
 
 def rotary_table(rotary: Rotary, positions: Tensor, head_width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """cos and sin of position · θ_i, each (T, 1, D) with the two halves alike, to be shared by all heads."""
-    angle = positions[:, None].float() * rotary_frequencies(rotary, head_width, positions.device)
-    angle = torch.cat([angle, angle], dim=1)[:, None]
+    angle = positions.unsqueeze(1).float() * rotary_frequencies(rotary, head_width, positions.device)
+    angle = torch.cat([angle, angle], dim=1).unsqueeze(1)
     return angle.cos().to(dtype), angle.sin().to(dtype)
 
 
