@@ -10,7 +10,7 @@ import pytest
 from weft.corpus.near_duplicates import ORDERS, Groups, band_keys, group, likeness, plain_words
 from weft.corpus.near_duplicates import shingles as shingles_of
 from weft.corpus.near_duplicates import sign as sign_words
-from weft.corpus.words import words_of
+from weft.words import words_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -103,6 +103,11 @@ def test_chinese_punctuation_and_spaces_do_not_count():
     assert exact("红楼梦", ["红楼"]) == 0
 
 
+def test_a_letter_with_an_accent_of_its_own_is_no_article():
+    assert exact("a\u0300", ["a\u0301"]) == 0
+    assert exact("a\u0300", [""]) == 0
+
+
 def test_no_questions_are_an_error():
     with pytest.raises(InputError):
         answer_figures([], [])

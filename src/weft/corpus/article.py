@@ -22,7 +22,7 @@ from lxml import etree, html
 from weft.corpus.boilerplate import BESIDES, CONTENT, HARMLESS, LEAD, PHRASE, ROLES, SILENT, SUSPECT
 from weft.corpus.charset import decode, is_binary
 from weft.corpus.page_facts import Facts, read_facts
-from weft.corpus.words import weight_of
+from weft.words import weight_of
 
 HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 BLOCKS = HEADINGS | frozenset(

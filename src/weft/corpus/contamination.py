@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.corpus.clean import Cleaning, clean
 from weft.corpus.near_duplicates import Numbers, plain_words, rows_of
-from weft.corpus.words import is_unspaced, words_of
+from weft.words import is_unspaced
 
 
 def rows_to_look_for(texts: Iterable[str], length: int) -> tuple[Numbers, int, int]:
@@ -36,7 +36,7 @@ def is_contaminated(text: str, wanted: Numbers, length: int) -> bool:
 
 def _rows(text: str, length: int) -> Numbers:
     words = plain_words(text)
-    return rows_of(words, 2 * length if is_unspaced(words_of(text[:1000])) else length)
+    return rows_of(words, 2 * length if is_unspaced(text[:1000]) else length)
 
 
 def load_rows(file: Path) -> Numbers:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.corpus.words import words_of
+from weft.words import words_of
 
 BANDS, ROWS = 20, 6
 ORDERS = BANDS * ROWS

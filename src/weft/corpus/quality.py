@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.corpus.near_duplicates import Numbers
-from weft.corpus.words import UNSPACED, words_of
+from weft.words import words_of
 
 BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·")
 ELLIPSES = ("...", "…", "……", "[…]", "[...]")
@@ -35,6 +35,7 @@ _STOP_WORDS = {
     "zh": "的 是 了 在 不 有 和 我 这 他",
     "ja": "の に は を た が で て と し",
 }
+UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my", "bo"))
 STOP_WORDS = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
 
 

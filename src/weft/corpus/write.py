@@ -13,8 +13,8 @@ from weft.corpus.choose import COPIES, CUT, EXACT, FATES, FIRST_SPLIT, NEAR
 from weft.corpus.sift import DROPPED_FILE, TEXTS_FILE
 from weft.corpus.split import SPLITS, Division, Shares, Split
 from weft.corpus.tables import DROPPED, LINEAGE, TEXTS, Table, rows_of_file
-from weft.corpus.words import TOKEN_BYTES, TOKEN_LETTERS, is_unspaced, words_of
 from weft.folders import disk_errors, private_folder, sha256_of, to_json, write_file
+from weft.words import TOKEN_BYTES, TOKEN_LETTERS, is_unspaced
 
 WRITTEN = "written.json"
 REASONS = {EXACT: "exact duplicate", NEAR: "near duplicate"}
@@ -102,7 +102,7 @@ def _count(written: Written, row: dict[str, Any]) -> None:
 
 def _count_part(written: Written, split: Split, text: str) -> None:
     size = len(text.encode())
-    unspaced = is_unspaced(words_of(text[:1000]))
+    unspaced = is_unspaced(text[:1000])
     written.documents[split] += 1
     written.bytes[split] += size
     written.tokens[split] += round(len(text) / TOKEN_LETTERS if unspaced else size / TOKEN_BYTES)

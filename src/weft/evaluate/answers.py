@@ -6,20 +6,20 @@ answered, and the right prediction is the empty one. Chinese and Japanese, which
 word, are compared by characters, as CMRC 2018 does.
 """
 
-import re
 import string
 from collections import Counter
 from collections.abc import Sequence
 from unicodedata import category
 
 import numpy as np
+import regex
 
-from weft.evaluate.characters import CJK
 from weft.evaluate.examples import check_pairs
+from weft.words import CHARACTER
 
-_ARTICLE = re.compile(r"\b(a|an|the)\b")
+_ARTICLE = regex.compile(r"\b(a|an|the)\b(?!\p{M})")  # an a with an accent of its own is another word
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_CHARACTER = re.compile(f"([{CJK}])")
+_CHARACTER = regex.compile(rf"({CHARACTER}\p{{M}}*)")
 
 
 def normalized(text: str) -> str:

@@ -2,9 +2,9 @@
 
 ROUGE-1 and -2 count common words and pairs of words, ROUGE-L the longest common subsequence, and ROUGE-Lsum the union
 of those that each sentence (a line is one) of the reference has with the sentences of the summary. All as F1 and equal
-to the `rouge_score` package without its stemmer: lower case, and words are runs of a–z and 0–9. Only that other
-writing, which that package drops, counts as well: a Chinese or Japanese character is a word by itself, and so is a run
-of Cyrillic, Greek, Arabic, Korean … letters.
+to the `rouge_score` package without its stemmer: lower case, and words are runs of a–z and 0–9. That package drops all
+other letters, which leaves nothing of Hindi and half of Vietnamese; so where either text has a letter beyond Latin-1,
+the words are those of `weft.words` (a Chinese or Japanese character is one by itself).
 
 Subsequences are found with the bits of a Python integer, a column of the usual table in a few operations (Hyyrö 2004,
 "Bit-parallel LCS-length computation revisited").
@@ -17,21 +17,23 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
+import regex
 
-from weft.evaluate.characters import CJK, MARKS
 from weft.evaluate.examples import check_pairs
+from weft.words import words_of
 
-_LATIN = "\u0000-\u036f\u1e00-\u1eff\u2c60-\u2c7f\ua720-\ua7ff\uff21-\uff5a"
-_WORD = re.compile(f"[a-z0-9]+|[{CJK}]|(?:(?![{CJK}{_LATIN}])[^\\W_][{MARKS}]*)+")
+_PLAIN = re.compile("[a-z0-9]+")
+_OTHER_LETTER = regex.compile(r"(?![\x00-\xff])[\p{L}\p{M}\p{Nd}]")
 
 
 def rouge(predicted: str, gold: str) -> dict[str, float]:
-    ours, theirs = _words(predicted), _words(gold)
+    words = _words if _OTHER_LETTER.search(predicted) or _OTHER_LETTER.search(gold) else _plain_words
+    ours, theirs = words(predicted), words(gold)
     return {
         "rouge1": _shared(Counter(ours), Counter(theirs)),
         "rouge2": _shared(Counter(pairwise(ours)), Counter(pairwise(theirs))),
         "rougeL": _f1(_common(_places(theirs), ours).bit_count(), len(ours), len(theirs)),
-        "rougeLsum": _summary_level([*map(_words, predicted.split("\n"))], [*map(_words, gold.split("\n"))]),
+        "rougeLsum": _summary_level([*map(words, predicted.split("\n"))], [*map(words, gold.split("\n"))]),
     }
 
 
@@ -42,8 +44,12 @@ def rouge_of_each(predictions: Sequence[str], golds: Sequence[str]) -> dict[str,
     return {kind: np.asarray([score[kind] for score in scores]) for kind in scores[0]}
 
 
+def _plain_words(text: str) -> list[str]:
+    return _PLAIN.findall(text.lower())
+
+
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())
+    return words_of(text.lower())
 
 
 def _shared(ours: Counter[Any], theirs: Counter[Any]) -> float:

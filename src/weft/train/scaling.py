@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.corpus.words import TOKEN_BYTES
 from weft.model.families import design
 from weft.model.flops import stack_weights
 from weft.model.network import Architecture, outline
 from weft.recipe import ModelSection
 from weft.train.trial import Cost
+from weft.words import TOKEN_BYTES
 
 A, ALPHA, B, BETA = 482.0, 0.348, 2085.0, 0.366  # Besiroglu et al. 2024, who fitted Hoffmann's runs again
 TOKENS_PER_WEIGHT = 20  # Hoffmann et al. 2022, whose vocabulary has 32,000 tokens

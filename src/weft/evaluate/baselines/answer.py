@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from weft.corpus.words import words_of
 from weft.tokens.shards import split_sentences
+from weft.words import places_of_words, words_of
 
 GRAMMAR = frozenset(
     "a an the of in on at by to for from with as and or but that which who whom whose is are was were be been being "
@@ -78,7 +78,7 @@ class Context:
 def span_of(sentence: str, question: str) -> str:
     """The run of words that answers best; the whole sentence, if it says nothing that the question did not."""
     asked = _bag(question)
-    places = list(_places(sentence))
+    places = [slice(*place) for place in places_of_words(sentence)]
     words = [sentence[place].lower() for place in places]
     echoes = [at for at, word in enumerate(words) if word in asked - GRAMMAR]
     looks = next((looks for asks, looks in ASKED if asks.search(question)), None)
@@ -103,15 +103,6 @@ def _runs(sentence: str, places: Sequence[slice], words: Sequence[str], asked: f
             signs += "N" if apart else "n"
         end = place.stop
     return (range(*run.span()) for run in re.finditer("[Nn](?:o*n)*", signs))
-
-
-def _places(text: str) -> Iterator[slice]:
-    """Where its words are."""
-    end = 0
-    for word in words_of(text):
-        start = text.index(word, end)
-        end = start + len(word)
-        yield slice(start, end)
 
 
 def _text(sentence: str, places: Sequence[slice], run: range) -> str:

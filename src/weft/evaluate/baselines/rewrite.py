@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from weft.corpus.words import words_of
 from weft.tokens.shards import split_sentences
+from weft.words import words_of
 
 from .vectors import WordVectors
 

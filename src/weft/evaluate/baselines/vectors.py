@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from weft.corpus.words import words_of
 from weft.errors import needs
+from weft.words import letters_of, words_of
 
 PURPOSE = ("tasks", "to train the classical baseline")  # of scikit-learn, and the extra that brings it
 MOST_FEATURES = 200_000
@@ -28,7 +28,7 @@ def grams_of(text: str) -> list[str]:
 def pieces_of(text: str) -> list[str]:
     """Three and four letters in a row, so that "walks" is like "walked"; of single characters, pairs too."""
     words = words_of(text.lower())
-    pieces = [f" {first}{second} " for first, second in pairwise(words) if len(first) == len(second) == 1]
+    pieces = [f" {first}{second} " for first, second in pairwise(words) if letters_of(first) == letters_of(second) == 1]
     for word in words:
         framed = f" {word} "
         pieces += [framed[at : at + size] for size in (3, 4) for at in range(max(len(framed) - size + 1, size == 3))]

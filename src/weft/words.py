@@ -1,0 +1,98 @@
+"""What a word is, in every script: one rule for copies, test sets, quality, baselines and metrics.
+
+A word is a run of letters, digits and the marks on them, so Hindi's vowel signs and Arabic's vowel points belong to
+their words (Unicode's categories L, N and M; Python's `\\w` has no marks). Where words are not written apart, a letter
+with its marks is the unit: a character of Chinese or Japanese, a letter of Thai, Lao, Khmer or Burmese. Tibetan sets a
+point between its syllables, which are its words here. The two joiners (U+200C, U+200D) hold a word together.
+"""
+
+import re
+import unicodedata
+from typing import Any
+
+import regex
+
+# Of scripts without spaces: characters, two of which make a word about; and letters, four of which do.
+_CHARACTERS = r"\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{Bopomofo}\p{Tangut}\p{Nushu}\p{Khitan_Small_Script}"
+_LETTERS = (
+    r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Javanese}\p{Balinese}\p{Tai_Tham}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}"
+)
+CHARACTER = rf"(?=[\p{{L}}\p{{Nl}}])[{_CHARACTERS}]"  # a pattern for the regex package
+_LETTER = rf"(?=\p{{L}})[{_LETTERS}]"
+_ALONE = rf"(?=[\p{{L}}\p{{Nl}}])[{_CHARACTERS}{_LETTERS}]\p{{M}}*+"
+
+
+def _run(inside: str) -> str:
+    """A mark without a letter (after a space, say) is kept; one on a symbol belongs to the symbol, as in ❤️."""
+    joined = rf"{inside}*+(?:[\u200c\u200d]++{inside}++)*+"
+    return rf"(?:(?!\p{{M}}){inside}|(?<![\p{{S}}\p{{M}}])\p{{M}}){joined}"
+
+
+_ANY = r"[\p{L}\p{N}\p{M}]"
+_SPACED = rf"(?:(?![{_CHARACTERS}{_LETTERS}]){_ANY}|[\p{{Nd}}\p{{No}}\p{{M}}])"
+_SYMBOL = r"\p{S}\p{M}*+"
+# Three pairs, from the quickest to the most general: ASCII; text with spaces, which most is; everything.
+_ASCII_WORD, _ASCII_BOTH = re.compile("[A-Za-z0-9]+"), re.compile("[A-Za-z0-9]+|[$+<=>^`|~]")
+_SPACED_WORD, _SPACED_BOTH = (regex.compile(pattern) for pattern in (_run(_ANY), rf"{_run(_ANY)}|{_SYMBOL}"))
+_WORD, _BOTH = (regex.compile(rf"{_ALONE}|{_run(_SPACED)}{more}") for more in ("", rf"|{_SYMBOL}"))
+# Blocks with such characters or letters in them: twenty times as fast as to ask for the scripts.
+_MAY_BE_ALONE = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf\u1b00-\u1b7f\u2e80-\uabff\uf900-\ufaff\uff60-\uff9f"
+    "\U00016fe0-\U0001b2ff\U00020000-\U0003ffff]"
+)
+_IS_CHARACTER, _IS_LETTER, _MARK = map(regex.compile, (CHARACTER, _LETTER, r"\p{M}"))
+TOKEN_BYTES, TOKEN_LETTERS = 4.3, 1.5  # in a token of a vocabulary of 32,000: of English; of Chinese, about
+
+
+def words_of(text: str) -> list[str]:
+    return _words_in(text).findall(text)
+
+
+def places_of_words(text: str) -> list[tuple[int, int]]:
+    """Where each of `words_of` begins and ends."""
+    return [found.span() for found in _words_in(text).finditer(text)]
+
+
+def words_and_symbols(text: str) -> list[str]:
+    """Signs of mathematics, currencies, emoji and the like count as well, each by itself; punctuation does not."""
+    if text.isascii():
+        return _ASCII_BOTH.findall(text)
+    return (_BOTH if _MAY_BE_ALONE.search(text) else _SPACED_BOTH).findall(text)
+
+
+def _words_in(text: str) -> Any:
+    return _ASCII_WORD if text.isascii() else _WORD if _MAY_BE_ALONE.search(text) else _SPACED_WORD
+
+
+def folded(text: str) -> str:
+    """Case and kind of white space put aside, and nothing else: texts that are equal now are the same text."""
+    plain = unicodedata.normalize("NFC", text).casefold()
+    return " ".join(unicodedata.normalize("NFC", plain).split())
+
+
+def unspaced_share(text: str) -> tuple[float, float]:
+    """Of its words: characters of Chinese or Japanese, and letters of Thai, Lao, Khmer, Burmese and the like."""
+    if text.isascii() or not (words := words_of(text)):
+        return 0.0, 0.0
+    characters, letters = len(_IS_CHARACTER.findall(text)), len(_IS_LETTER.findall(text))
+    return characters / len(words), letters / len(words)
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether most of its words are single characters or letters of scripts without spaces."""
+    return sum(unspaced_share(text)) > 0.5
+
+
+def characters_in(text: str) -> int:
+    """Of Chinese or Japanese."""
+    return 0 if text.isascii() else len(_IS_CHARACTER.findall(text))
+
+
+def letters_of(word: str) -> int:
+    """Its length, without marks: as many letters as it shows."""
+    return len(word) if word.isascii() else len(word) - len(_MARK.findall(word))
+
+
+def weight_of(text: str) -> int:
+    """How much a text says, in letters: a Chinese character stands for about three."""
+    return len(text) + 2 * characters_in(text)
