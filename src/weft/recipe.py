@@ -3,7 +3,7 @@
 `recipe_file.py` reads it from YAML.
 """
 
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -108,6 +108,10 @@ class FetchSection(Section):
     timeout: float = Field(20.0, gt=0, le=600, allow_inf_nan=False, description="seconds a page may take")
     most_bytes: int = Field(10_000_000, ge=1, description="of a page")
     agent: str = Field("weft", pattern=r"^[A-Za-z][\w./() +;:@-]{0,199}$", description="what weft calls itself")
+    inside: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,260}$")]] = Field(
+        [],
+        description="hosts of your own network that may be asked, as wiki.local or 127.0.0.1:8000; all others may not",
+    )
 
 
 class BuildSection(Section):

@@ -73,8 +73,7 @@ class Site(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def site(monkeypatch):
-    monkeypatch.setenv("no_proxy", "*")
+def site():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     server.asked, server.robots_status, server.closing = [], 200, threading.Event()
     server.address = f"http://127.0.0.1:{server.server_port}"
@@ -86,7 +85,10 @@ def site(monkeypatch):
     server.server_close()
 
 
-QUICK = FetchSection(delay=0.0, timeout=10.0, most_bytes=1_000_000)
+def quick(site, **more):
+    """Settings that name this server, which is on an inside address."""
+    given = {"delay": 0.0, "timeout": 10.0, "most_bytes": 1_000_000, "inside": [f"127.0.0.1:{site.server_port}"]}
+    return FetchSection(**given | more)
 
 
 def paths(site):
@@ -107,12 +109,12 @@ def paths(site):
 )
 def test_what_cannot_be_fetched_has_a_reason(path, reason, site):
     with pytest.raises(NotFetched, match=reason):
-        Visitor(QUICK).fetch(site.address + path)
+        Visitor(quick(site)).fetch(site.address + path)
     assert "/private" not in paths(site)
 
 
 def test_moved_and_busy_pages_are_fetched(site):
-    visitor = Visitor(QUICK)
+    visitor = Visitor(quick(site))
     assert b"/page/1" in visitor.fetch(site.address + "/moved").body
     assert b"Busy" in visitor.fetch(site.address + "/busy").body
     assert paths(site).count("/busy") == 3
@@ -121,7 +123,7 @@ def test_moved_and_busy_pages_are_fetched(site):
 
 def test_a_page_may_not_take_too_long(site):
     with pytest.raises(NotFetched, match=r"longer than 0\.5 seconds"):
-        Visitor(FetchSection(delay=0.0, timeout=0.5)).fetch(site.address + "/slow")
+        Visitor(quick(site, timeout=0.5)).fetch(site.address + "/slow")
 
 
 class Clock:
@@ -140,7 +142,7 @@ class Clock:
 def test_a_server_is_not_asked_too_often(site, monkeypatch):
     clock = Clock()
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
-    visitor = Visitor(FetchSection(delay=2.0))
+    visitor = Visitor(quick(site, delay=2.0))
     visitor.stop = clock
     for number in range(4):
         visitor.fetch(f"{site.address}/page/{number}")
@@ -149,7 +151,7 @@ def test_a_server_is_not_asked_too_often(site, monkeypatch):
 
 def test_rules_for_a_name_and_the_name_that_is_told(site):
     with pytest.raises(NotFetched, match="robots"):
-        Visitor(FetchSection(delay=0.0, agent="rude")).fetch(site.address + "/page/1")
+        Visitor(quick(site, agent="rude")).fetch(site.address + "/page/1")
     assert {agent for _, _, agent in site.asked} == {"rude"}
 
 
@@ -157,7 +159,7 @@ def test_rules_for_a_name_and_the_name_that_is_told(site):
 def test_without_robots_txt_all_is_open_and_with_a_broken_one_nothing(status, is_open, site, monkeypatch):
     monkeypatch.setattr(fetch, "TRIES", 1)
     site.robots_status = status
-    visitor = Visitor(QUICK)
+    visitor = Visitor(quick(site))
     if is_open:
         assert visitor.fetch(site.address + "/private").body
     else:
@@ -165,9 +167,9 @@ def test_without_robots_txt_all_is_open_and_with_a_broken_one_nothing(status, is
             visitor.fetch(site.address + "/page/1")
 
 
-def test_a_server_that_is_not_there(site):
+def test_a_server_that_is_not_there():
     with pytest.raises(NotFetched, match=r"could not be read|cannot be reached"):
-        Visitor(QUICK).fetch("http://127.0.0.1:1/")
+        Visitor(FetchSection(delay=0.0, inside=["127.0.0.1:1"])).fetch("http://127.0.0.1:1/")
 
 
 def entry(path):
@@ -179,14 +181,16 @@ def test_a_list_is_fetched_once_and_read_as_pages(site, tmp_path):
         f"{site.address}{p}" for p in ("/missing", "/chinese")
     ]
     (tmp_path / "pages.urls").write_text("# pages\n" + "\n".join([*addresses, addresses[0]]) + "\n")
-    folder = fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", QUICK, tmp_path / "kept")["pages.urls"]
+    folder = fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", quick(site), tmp_path / "kept")[
+        "pages.urls"
+    ]
     documents = [found for file in find_files([folder]) for found in scan(file, Reading())]
     assert sorted(d.address for d in documents) == sorted(a for a in addresses if "missing" not in a)
     assert any("狐狸" in d.text for d in documents)
     assert failures_in(folder) == {f"{site.address}/missing": "answers 404 Not Found"}
     asked = len(site.asked)
-    fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", QUICK, tmp_path / "kept")
-    fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "other", QUICK, tmp_path / "work")
+    fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", quick(site), tmp_path / "kept")
+    fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "other", quick(site), tmp_path / "work")
     assert len(site.asked) == asked
 
 
@@ -202,10 +206,10 @@ def test_fetching_goes_on_where_it_was_stopped(site, tmp_path, monkeypatch):
 
     monkeypatch.setattr(fetch, "_keep", stops)
     with pytest.raises(KeyboardInterrupt):
-        fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", QUICK, tmp_path / "kept")
+        fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", quick(site), tmp_path / "kept")
     monkeypatch.setattr(fetch, "_keep", real)
     site.asked.clear()
-    fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", QUICK, tmp_path / "kept")
+    fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", quick(site), tmp_path / "kept")
     assert len([path for path in paths(site) if path.startswith("/page")]) == 3
 
 
@@ -214,7 +218,7 @@ def test_a_corpus_of_addresses(site, tmp_path):
     tree = {
         "sources": [{"path": "pages.urls"}, {"path": f"{site.address}/moved", "name": "one"}],
         "splits": {"validation": 0.0},
-        "build": {"fetch": {"delay": 0.0}, "filter": None, "deduplicate": {"exact": False, "near": False}},
+        "build": {"fetch": quick(site).model_dump(), "filter": None, "deduplicate": {"exact": False, "near": False}},
     }
     facts = build_corpus(CorpusSection.model_validate(tree), tmp_path, tmp_path / "corpus")
     assert facts["documents"] == 2

@@ -3,28 +3,39 @@ nothing may take too long or be too large.
 
 A source is an address, or a `.urls` file with one in each line. Each page is kept as a small WARC file, so that a build
 that was stopped does not ask for it again and everything after this reads files. What could not be fetched is noted
-with its reason.
+with its reason. `addresses` decides who may be asked at all, `request` asks, `robots` reads the rules of a server.
 """
 
 import hashlib
 import io
-import ipaddress
 import shutil
-import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from email.message import Message
-from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urljoin, urlsplit, urlunsplit
-from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
-from urllib.robotparser import RobotFileParser
+from ssl import SSLContext
+from typing import TypeVar
+from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies
 
+from weft.corpus.addresses import (
+    REFUSED,
+    Address,
+    NotFetched,
+    Policy,
+    Resolver,
+    TryLater,
+    checked,
+    is_named,
+    is_open,
+    parse,
+    system_resolver,
+)
+from weft.corpus.request import Limits, Page, ask
+from weft.corpus.robots import MOST_BYTES, Robots, read_robots
 from weft.errors import InputError, needs
 from weft.folders import disk_errors, private_folder, read_json, rename_unless_there, to_json, write_file
 from weft.progress import say, track
@@ -33,19 +44,12 @@ from weft.recipe import FetchSection, SourceSection
 LIST, FAILURES = ".urls", "failures.json"
 SERVERS, REDIRECTS, TRIES = 8, 5, 3
 LONGEST_DELAY = 60.0  # seconds: a server that wants more than that between two pages gets no further visits
-ROBOTS_BYTES, MOST_ADDRESSES, CHUNK = 500_000, 1_000_000, 2**16
-PAUSES = (429, 500, 502, 503, 504)  # worth another try
+ROBOTS_SECONDS = 24 * 3600.0  # RFC 9309, 2.4: after a day robots.txt is read again
+MOST_ADDRESSES = 1_000_000
 PAGES = ("text/html", "application/xhtml+xml")
+CLOSED = "closed by robots.txt"
 
-
-class NotFetched(Exception):
-    """Why not, as the end of a sentence that begins with the address."""
-
-
-class _TryLater(NotFetched):
-    def __init__(self, reason: str, after: float) -> None:
-        super().__init__(reason)
-        self.after = after
+Got = TypeVar("Got")
 
 
 def is_remote(path: str) -> bool:
@@ -126,7 +130,9 @@ def _fetch_all(addresses: Sequence[str], folder: Path, settings: FetchSection) -
         if not _file_of(folder, address).is_file():
             servers.setdefault(urlsplit(address).netloc, []).append(address)
     count = sum(map(len, servers.values()))
-    failures: dict[str, str] = {}
+    failures: dict[str, NotFetched] = {}
+    if proxies := {"http", "https", "all"} & getproxies().keys():
+        say(f"The {'/'.join(sorted(proxies))} proxy of the environment is not used: what it asks cannot be checked.")
     visitor = Visitor(settings)
     pool = ThreadPoolExecutor(SERVERS)
     try:
@@ -138,11 +144,13 @@ def _fetch_all(addresses: Sequence[str], folder: Path, settings: FetchSection) -
         visitor.stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
     if failures:
-        say(f"{len(failures):,} of {count:,} pages could not be fetched.")
-    write_file(folder / FAILURES, to_json(dict(sorted(failures.items()))))
+        kinds = Counter(reason.kind for reason in failures.values()).most_common()
+        told = ", ".join(f"{number:,} {kind}" for kind, number in kinds)
+        say(f"{len(failures):,} of {count:,} pages could not be fetched: {told}.")
+    write_file(folder / FAILURES, to_json({address: str(failures[address]) for address in sorted(failures)}))
 
 
-def _visit(visitor: "Visitor", addresses: Sequence[str], folder: Path, failures: dict[str, str]) -> int:
+def _visit(visitor: "Visitor", addresses: Sequence[str], folder: Path, failures: dict[str, NotFetched]) -> int:
     """The pages of one server, one after another."""
     for address in addresses:
         if visitor.stop.is_set():
@@ -150,21 +158,14 @@ def _visit(visitor: "Visitor", addresses: Sequence[str], folder: Path, failures:
         try:
             _keep(_file_of(folder, address), address, visitor.fetch(address))
         except NotFetched as reason:
-            failures[address] = str(reason)
-        except (ValueError, OverflowError) as error:  # what a server says is not always what urllib expects
-            failures[address] = f"cannot be fetched ({error})"
+            failures[address] = reason
+        except (ValueError, OverflowError) as error:  # what a server says is not always what http.client expects
+            failures[address] = NotFetched(f"cannot be fetched ({error})")
     return len(addresses)
 
 
 def _file_of(folder: Path, address: str) -> Path:
     return folder / f"{hashlib.sha256(address.encode()).hexdigest()[:24]}.warc.gz"
-
-
-@dataclass(frozen=True)
-class Page:
-    body: bytes
-    content_type: str
-    encoding: str = ""  # gzip, from a server that does not do as it is asked
 
 
 def _keep(file: Path, address: str, page: Page) -> None:
@@ -173,8 +174,7 @@ def _keep(file: Path, address: str, page: Page) -> None:
 
     out = io.BytesIO()
     writer = WARCWriter(out, gzip=True)
-    told = [("Content-Type", page.content_type), *([("Content-Encoding", page.encoding)] if page.encoding else [])]
-    headers = StatusAndHeaders("200 OK", told, protocol="HTTP/1.1")
+    headers = StatusAndHeaders("200 OK", [("Content-Type", page.content_type)], protocol="HTTP/1.1")
     writer.write_record(
         writer.create_warc_record(address, "response", payload=io.BytesIO(page.body), http_headers=headers)
     )
@@ -185,166 +185,124 @@ def _keep(file: Path, address: str, page: Page) -> None:
 class Server:
     """What a server asked of its visitors, and when it may be asked next."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    robots: RobotFileParser | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held while it is asked: one request at a time
+    robots: Robots | None = None
     closed: str = ""  # why nothing may be fetched
+    known_since: float = 0.0
     next_visit: float = 0.0
 
 
 class Visitor:
-    """Fetches pages by the rules of their servers. Several threads may use it."""
+    """Fetches pages by the rules of their servers. Several threads may use it.
 
-    def __init__(self, settings: FetchSection) -> None:
-        self.settings = settings
+    `resolve` turns names into IP addresses, `policy` says which of these may be asked, `trust` checks certificates.
+    """
+
+    def __init__(
+        self,
+        settings: FetchSection,
+        *,
+        resolve: Resolver | None = None,
+        policy: Policy = is_open,
+        trust: SSLContext | None = None,
+    ) -> None:
+        self.settings, self.policy, self.trust = settings, policy, trust
+        self.resolve = resolve or system_resolver(settings.timeout)
         self.stop = threading.Event()
-        self.opener: OpenerDirector = build_opener(_NoRedirects)
         self.servers: dict[str, Server] = {}
         self.lock = threading.Lock()
 
-    def fetch(self, address: str) -> Page:
-        for attempt in range(1, TRIES + 1):
+    def fetch(self, url: str) -> Page:
+        return self._patiently(lambda: self._follow(parse(url)))
+
+    def _patiently(self, attempt: Callable[[], Got]) -> Got:
+        for number in range(1, TRIES + 1):
             try:
-                return self._follow(address)
-            except _TryLater as later:
-                if attempt == TRIES or later.after > LONGEST_DELAY:
-                    raise NotFetched(str(later)) from None
-                self.stop.wait(max(later.after, 2.0**attempt * self.settings.delay))
+                return attempt()
+            except TryLater as later:
+                if number == TRIES or later.after > LONGEST_DELAY or self.stop.is_set():
+                    raise NotFetched(str(later), later.kind) from None
+                self.stop.wait(max(later.after, 2.0**number * self.settings.delay))
         raise AssertionError
 
-    def _follow(self, address: str) -> Page:
-        asked = urlsplit(_plain(address)).hostname or ""
+    def _follow(self, address: Address) -> Page:
+        inside = is_named(address, self.settings.inside)
+        limits = Limits(self.settings.timeout, self.settings.most_bytes)
         for _ in range(REDIRECTS + 1):
-            address = _plain(address)
-            host = urlsplit(address).hostname or ""
-            if host != asked and _is_inside(host) and not _is_inside(asked):
-                raise NotFetched(f"leads to {host}, which is not open to the world")
-            server = self._enter(address)
-            if server.robots is not None and not server.robots.can_fetch(self.settings.agent, address):
-                raise NotFetched("is closed to visitors by robots.txt")
+            server = self._enter(address, inside)
+            if server.robots is None or not server.robots.allows(address.target):
+                raise NotFetched("is closed to visitors by robots.txt", CLOSED)
             with server.lock:
-                self._wait_turn(server)
-            answer = self._ask(address, self.settings.most_bytes)
+                answer = self._ask(address, server, limits, inside)
             if isinstance(answer, Page):
                 if not answer.content_type.lower().startswith(PAGES):
-                    raise NotFetched(f"is {answer.content_type.partition(';')[0] or 'of no known type'}, not a page")
+                    kind = answer.content_type.partition(";")[0]
+                    raise NotFetched(f"is {kind or 'of no known type'}, not a page", "not a page")
                 return answer
-            address = urljoin(address, answer)
-        raise NotFetched(f"leads on more than {REDIRECTS} times")
+            address, inside = self._next(address, answer, inside)
+        raise NotFetched(f"leads on more than {REDIRECTS} times", "moved too often")
 
-    def _enter(self, address: str) -> Server:
-        """The server, once its robots.txt is known (RFC 9309)."""
-        parts = urlsplit(address)
+    def _next(self, address: Address, place: str, inside: bool) -> tuple[Address, bool]:
+        """Where a redirect leads, and whether that may still be an inside address: only on the host that the user
+        named, and not on the way back to it from elsewhere."""
+        moved = parse(urljoin(address.url, place))
+        return moved, inside and moved.host == address.host and is_named(moved, self.settings.inside)
+
+    def _enter(self, address: Address, inside: bool) -> Server:
+        """The server, once its robots.txt is known."""
         with self.lock:
-            server = self.servers.setdefault(f"{parts.scheme}://{parts.netloc}", Server())
+            server = self.servers.setdefault(f"{address.scheme}://{address.netloc}", Server())
         with server.lock:
-            if server.robots is None and not server.closed:
-                self._read_robots(urlunsplit((parts.scheme, parts.netloc, "/robots.txt", "", "")), server)
+            is_known = server.robots is not None or server.closed
+            if not is_known or time.monotonic() - server.known_since > ROBOTS_SECONDS:
+                self._read_robots(address.at("/robots.txt"), server, inside)
         if server.closed:
-            raise NotFetched(server.closed)
+            raise NotFetched(server.closed, CLOSED)
         return server
 
-    def _read_robots(self, address: str, server: Server) -> None:
-        robots = RobotFileParser()
+    def _read_robots(self, address: Address, server: Server, inside: bool) -> None:
+        """RFC 9309, 2.3.1. What can be read is obeyed; without one (4xx) everything is open; while a server cannot tell
+        (5xx, too slow, leads astray), everything may be forbidden."""
+        server.robots, server.closed = None, ""
         try:
-            for _ in range(REDIRECTS + 1):
-                self._wait_turn(server)
-                answer = self._ask(address, ROBOTS_BYTES)
+            body = self._patiently(lambda: self._robots_of(address, server, inside))
+        except NotFetched as why:
+            if why.kind == REFUSED:  # the server itself may not be asked
+                raise
+            server.closed = f"is on a server whose robots.txt could not be read: it {why}"
+        else:
+            server.robots = read_robots(body, self.settings.agent)
+            asked = server.robots.crawl_delay
+            if asked is not None and asked > LONGEST_DELAY:
+                server.closed = f"is on a server that wants {asked:g} seconds between two pages"
+        server.known_since = time.monotonic()
+
+    def _robots_of(self, address: Address, server: Server, inside: bool) -> bytes:
+        limits = Limits(self.settings.timeout, MOST_BYTES, cut=True)
+        is_moved = False
+        for _ in range(REDIRECTS + 1):
+            try:
+                answer = self._ask(address, server, limits, inside)
                 if isinstance(answer, Page):
-                    robots.parse(answer.body.decode("utf-8", "replace").splitlines())  # RFC 9309: it is UTF-8
-                    break
-                address = _plain(urljoin(address, answer))
-        except _TryLater as later:  # it may forbid everything; who knows
-            server.closed = f"is on a server whose robots.txt could not be read: it {later}"
-            return
-        except NotFetched:
-            robots.parse([])  # there is none: everything is open
-        server.robots = robots
-        asked = robots.crawl_delay(self.settings.agent)
-        if asked is not None and int(asked) > LONGEST_DELAY:
-            server.closed = f"is on a server that wants {asked} seconds between two pages"
+                    return answer.body
+                is_moved = True
+                address, inside = self._next(address, answer, inside)
+            except NotFetched as why:
+                if why.kind.startswith("answers 4") and not isinstance(why, TryLater):
+                    return b""
+                if is_moved and why.kind == REFUSED:
+                    raise NotFetched(str(why), CLOSED) from None
+                raise
+        raise NotFetched(f"leads on more than {REDIRECTS} times", "moved too often")
 
-    def _ask(self, address: str, most_bytes: int) -> Page | str:
-        """A page, or where it has moved to."""
-        request = Request(address, headers={"User-Agent": self.settings.agent, "Accept-Encoding": "identity"})  # noqa: S310
-        ends = time.monotonic() + self.settings.timeout
-        try:
-            with self.opener.open(request, timeout=self.settings.timeout) as answer:
-                body = self._read(answer, most_bytes, ends)
-                if getattr(answer, "length", None):  # of what was announced, that much is missing
-                    raise _TryLater("is cut off", 0.0)
-                told = (_clean_header(answer.headers.get(name, "")) for name in ("Content-Type", "Content-Encoding"))
-                return Page(body, *told)
-        except HTTPError as error:
-            with error:
-                if error.code in (301, 302, 303, 307, 308) and (place := error.headers.get("Location")):
-                    return place
-                if error.code in PAUSES:
-                    raise _TryLater(f"answers {error.code} {error.reason}", _retry_after(error.headers)) from None
-                raise NotFetched(f"answers {error.code} {error.reason}") from None
-        except (URLError, TimeoutError, ConnectionError) as error:
-            reason = getattr(error, "reason", error)
-            raise _TryLater(f"cannot be reached ({reason})", 0.0) from None
-        except (HTTPException, OSError, ValueError) as error:
-            raise NotFetched(f"cannot be fetched ({type(error).__name__}: {error})") from None
-
-    def _read(self, answer: IO[bytes], most: int, ends: float) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        while piece := answer.read1(CHUNK) if hasattr(answer, "read1") else answer.read(CHUNK):
-            pieces.append(piece)
-            size += len(piece)
-            if size > most:
-                raise NotFetched(f"is longer than {most:,} bytes")
-            if time.monotonic() > ends:
-                raise NotFetched(f"takes longer than {self.settings.timeout:g} seconds")
-            if self.stop.is_set():
-                raise NotFetched("was given up")
-        return b"".join(pieces)
+    def _ask(self, address: Address, server: Server, limits: Limits, inside: bool) -> Page | str:
+        """With the server's lock. Every request there is goes through here: checked, then sent to what was checked."""
+        ips = checked(address, inside=inside, resolve=self.resolve, policy=self.policy)
+        self._wait_turn(server)
+        agent, stopped = self.settings.agent, self.stop.is_set
+        return ask(address, ips, limits, agent, trust=self.trust, stopped=stopped)
 
     def _wait_turn(self, server: Server) -> None:
-        """With the server's lock."""
-        asked = server.robots.crawl_delay(self.settings.agent) if server.robots is not None else None
-        delay = max(self.settings.delay, float(asked or 0.0))
+        asked = server.robots.crawl_delay if server.robots is not None else None
         self.stop.wait(max(0.0, server.next_visit - time.monotonic()))
-        server.next_visit = time.monotonic() + delay
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """Each place that a page leads on to is asked for its rules first, so this is not urllib's to follow."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def _plain(address: str) -> str:
-    """In ASCII, without a fragment; only the web's own protocols."""
-    try:
-        parts = urlsplit(address)
-        host = (parts.hostname or "").encode("idna").decode()
-        port = f":{parts.port}" if parts.port is not None else ""
-    except (ValueError, UnicodeError):
-        raise NotFetched("is not an address") from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise NotFetched(f"leads to {address[:80]!r}, which is not on the web")
-    if ":" in host:  # IPv6
-        host = f"[{host}]"
-    safe = "/%:=&?~+!$,;'@()*[]"
-    return urlunsplit((parts.scheme, host + port, quote(parts.path or "/", safe), quote(parts.query, safe), ""))
-
-
-def _is_inside(host: str) -> bool:
-    """Whether it belongs to this machine or its network: nobody out there may send us to it."""
-    try:
-        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
-    except OSError:
-        return False  # nobody can be sent there
-    return any(not ipaddress.ip_address(str(one).partition("%")[0]).is_global for one in found)
-
-
-def _clean_header(value: str) -> str:
-    return "".join(character for character in value if character.isprintable())[:200]
-
-
-def _retry_after(headers: Message) -> float:
-    value = headers.get("Retry-After", "")
-    return float(value[:9]) if value.isascii() and value.isdigit() else 0.0
+        server.next_visit = time.monotonic() + max(self.settings.delay, asked or 0.0)
