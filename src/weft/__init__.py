@@ -12,9 +12,12 @@ Importing weft imports nothing heavy; torch comes with the first model.
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import FolderError, InputError, RecipeError, WeftError
+from weft.threads import prepare_openmp
 
 if TYPE_CHECKING:
     from weft.api import Filled, Model, create, load
+
+prepare_openmp()  # before torch is imported
 
 __version__ = "0.1.0"
 __all__ = ["Filled", "FolderError", "InputError", "Model", "RecipeError", "WeftError", "create", "load"]

@@ -16,6 +16,7 @@ import yaml
 import weft
 from weft.errors import FolderError, InputError, RecipeError
 from weft.recipe_file import read_recipe
+from weft.train import pretrain as pretrain_module
 from weft.train.budget import read_budget
 from weft.train.pretrain import pretrain
 from weft.train.record import read_metrics
@@ -187,6 +188,26 @@ def test_the_plan_is_written_down_and_can_be_run_itself(place, tmp_path):
     pretrain(plan, Path("/nowhere"), tmp_path / "again")
     weights = [(tmp_path / run / "model/model.safetensors").read_bytes() for run in ("run", "again")]
     assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("asked", [{}, {"threads": 2}])
+def test_a_run_goes_on_with_the_threads_it_began_with(asked, place, tmp_path, monkeypatch, threads):
+    """The last bits of a product depend on their number."""
+    made, seen = recipe(place, pretrain=asked), []
+    train = pretrain_module.train
+
+    def seeing(*arguments, **settings):
+        seen.append(torch.get_num_threads())
+        return train(*arguments, **settings)
+
+    monkeypatch.setattr(pretrain_module, "train", seeing)
+    threads(1 if asked else 2)
+    pretrain(made, place, tmp_path / "run")
+    threads(1)
+    pretrain(made, place, tmp_path / "run", resume=True)
+    assert seen == [2, 2]
+    assert read_recipe(tmp_path / "run/recipe.yml").pretrain.threads == 2
+    assert torch.get_num_threads() == 1
 
 
 def test_a_budget_in_time_becomes_steps_and_a_size(place, tmp_path):

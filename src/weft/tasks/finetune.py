@@ -40,6 +40,7 @@ from weft.tasks.saving import copy_model, write_task_model
 from weft.tasks.splits import Splits, count_classes, read_data
 from weft.tasks.task import Example, Input, Learnt, Reader, ReadOff, Task, ask, count_cut, groups, read_off
 from weft.tasks.vocabulary import prepare_tokenizer
+from weft.threads import thread_count_restored, use_threads
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokens.order import Order
 from weft.train.budget import read_budget
@@ -92,10 +93,12 @@ class Materials:
         return built, reader
 
 
+@thread_count_restored()
 def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """`base` is what the recipe's paths are relative to. Returns what came out, as the run's weft.json has it."""
     keep_freed_memory()
     section = check(recipe, base)
+    use_threads(section.threads)
     if isinstance(section.model, str):
         read_model_config(base / section.model)  # an error if it is none, before anything else is read
     task, splits = read_data(section, base)
@@ -118,6 +121,7 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
     if plan is None:
         plan = choose(section, base, task, built.network, inputs, reader.most_tokens)
         _save_plan(folder, recipe, base, plan)
+    use_threads(plan.threads)  # as the run began: the last bits of a product depend on their number
     _say_plan(built, plan, splits)
     runs = []
     for seed in range(plan.seed, plan.seed + plan.seeds):

@@ -14,6 +14,7 @@ from weft.progress import say
 from weft.recipe import FinetunePlan, FinetuneSection, ModelSection
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.task import Input, Learnt, Task
+from weft.threads import use_threads
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget, steps_of
 from weft.train.loop import TrainSpec
@@ -66,6 +67,7 @@ def choose(
         "learning_rate": float(f"{rate:.2g}"),
         "matrix_rate": MUON_MATRICES if optimizer == "muon" else None,
         "precision": "float32",
+        "threads": use_threads(None),
         "log_every": 1,
         "validate_every": 1,
         "checkpoint_every": 1,

@@ -11,6 +11,7 @@ from weft.model.network import Architecture
 from weft.model.positions import longest
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan, PretrainSection
+from weft.threads import use_threads
 from weft.train.budget import Budget, steps_of
 from weft.train.machine import matmul_peak
 from weft.train.materials import Materials, device
@@ -136,6 +137,7 @@ def _chosen(settings: PretrainSection, length: int, model: ModelSection, width: 
         "matrix_rate": matrix_rate,
         "decay": DECAY if settings.schedule == "wsd" else None,
         "precision": "float32",
+        "threads": use_threads(None),
         "compile": False,
         "log_every": 1,
         "validate_every": 1,

@@ -22,6 +22,7 @@ from weft.model.network import count_parameters
 from weft.objectives.catalog import OBJECTIVES, OWN, Kind, find_kind
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan, PretrainSection, Recipe, TokenizerSection
+from weft.threads import thread_count_restored, use_threads
 from weft.tokenizer.read import load_tokenizer
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget
@@ -54,10 +55,12 @@ class Goal:
     budget: Budget
 
 
+@thread_count_restored()
 def pretrain(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """`base` is what the recipe's paths are relative to. Returns what came out, as the run's weft.json has it."""
     keep_freed_memory()
     goal, sources = check(recipe, base)
+    use_threads(goal.settings.threads)
     claim(folder, recipe, base, resume=resume)
     if recipe.corpus is not None and recipe.corpus.build is not None:
         from weft.corpus.build import build_corpus
@@ -76,6 +79,7 @@ def pretrain(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
         planned = make_plan(goal.model, goal.settings, materials, goal.budget, deadline)
         save_plan(folder, recipe, base, planned.model, planned.settings)
     model, plan, ends = planned.model, planned.settings, planned.ends
+    use_threads(plan.threads)  # of a run that goes on: the last bits of a product depend on their number
     built = materials.build(model, plan)
     _say_plan(built, plan)
 
