@@ -2,10 +2,11 @@
 
     python benchmarks/busy_machine.py [--rounds 5] [--seconds 3] [--layers 3 --width 96 --tokens 2048] [--quick]
 
-A busy process is a loop in Python, started here and ended by its id. A fair scheduler gives everyone who wants to run as
-much: with c cores, our t = c threads and k busy processes, we get c · t / (t + k) cores, which is t / (t + k) of what we
-have on a quiet machine: with two cores 2/3 beside one busy process, 1/2 beside two. The speed beside them, over the quiet
-speed, over that, is the share of the fair share that is kept; the quiet speed is that of the faster contestant.
+A busy process is a loop in Python, started here and ended by its id. A fair scheduler gives everyone who wants to run
+as much: with c cores, our t = c threads and k busy processes, we get c · t / (t + k) cores, which is t / (t + k) of
+what we have on a quiet machine: with two cores 2/3 beside one busy process, 1/2 beside two. The speed beside them,
+over the quiet speed, over that, is the share of the fair share that is kept; the quiet speed is that of the faster
+contestant.
 
 Contestants: `weft`, as `import weft` sets OpenMP up; `spinning`, with OpenMP's own defaults; `one thread`, which has
 nobody to wait for. All live throughout, and take turns within each round. The machine should be quiet otherwise: what
