@@ -26,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+FORMAT = "Of all files: text, jsonl, json, csv, tsv, parquet, html, warc or wet. Default: by their endings."
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -68,6 +69,7 @@ def corpus(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder to write.")] = None,
     documents: Annotated[str | None, typer.Option(help="What a document of a .txt is: file, line or block.")] = None,
     text: Annotated[str | None, typer.Option(help="The key or column that holds the text (text).")] = None,
+    format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
     languages: Annotated[str | None, typer.Option(help="Those to keep: en,zh.")] = None,
     validation: Annotated[float | None, typer.Option(help="The share that is held out to validate on (0.05).")] = None,
     mask: Annotated[bool, typer.Option("--mask", help="Mask e-mail addresses, phone and card numbers.")] = False,
@@ -88,8 +90,8 @@ def corpus(
     if is_report:
         print_facts(report_on(sources[1:], against, examples=not no_examples), as_json)
         return
-    options: dict[str, Any] = {"documents": documents, "text": text, "languages": languages, "validation": validation}
-    options |= {"mask": mask or None, "no_filter": no_filter or None}
+    options: dict[str, Any] = {"documents": documents, "text": text, "format": format}
+    options |= {"languages": languages, "validation": validation, "mask": mask or None, "no_filter": no_filter or None}
     options = {key: value for key, value in options.items() if value is not None}
     if sources[0].endswith((".yml", ".yaml")):
         results = build_from_recipe(Path(sources[0]), sources[1:], options, output, workers)
@@ -102,9 +104,10 @@ def corpus(
 @app.command()
 def tokenizer(
     sources: Annotated[
-        list[Path], typer.Argument(help="Files (text, .jsonl, .csv, .parquet, pages; also packed) or folders of them.")
+        list[Path], typer.Argument(help="Files (text, .jsonl, .csv, .parquet, pages …; also packed) or folders.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
+    format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
     kind: Annotated[str, typer.Option(help="bpe, wordpiece, unigram or char.")] = "bpe",
     vocab_size: Annotated[int | None, typer.Option(help="Tokens, special ones included (8000; char: all).")] = None,
     family: Annotated[str | None, typer.Option(help="The model family whose special tokens it gets.")] = None,
@@ -113,6 +116,7 @@ def tokenizer(
     as_json: AsJson = False,
 ) -> None:
     """Learn a vocabulary from text, and report how well it fits."""
+    from weft.corpus.command import reading_in
     from weft.tokenizer.build import build_tokenizer
 
     options: dict[str, Any] = {
@@ -121,7 +125,7 @@ def tokenizer(
         "lowercase": not cased,
         "most_bytes": limit_bytes,
     }
-    print_facts(build_tokenizer(sources, output, kind, **options), as_json)
+    print_facts(build_tokenizer(sources, output, kind, reading_in(format), **options), as_json)
 
 
 @app.command()

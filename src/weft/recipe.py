@@ -15,6 +15,7 @@ class Section(BaseModel):
 
 
 Unit = Literal["file", "line", "block"]
+Format = Literal["text", "jsonl", "json", "csv", "tsv", "parquet", "html", "warc", "wet"]
 
 
 class ReadSection(Section):
@@ -23,13 +24,16 @@ class ReadSection(Section):
     text: str = Field("text", min_length=1, description="the key of .jsonl, the column of a table, that holds the text")
     encoding: str = Field("utf-8", min_length=1, description="of text, JSON lines and tables; pages say theirs")
     documents: Unit | None = Field(None, description="as corpus.documents, for these files")
+    format: Format | None = Field(
+        None, description="of all these files, whatever they are called; told by their endings if left out"
+    )
 
 
 class SourceSection(ReadSection):
     path: str = Field(
         min_length=1,
-        description="a file (text, .jsonl, .csv, .parquet, pages, crawls; also packed), a folder, a pattern; with "
-        "build also an http(s) address, or a .urls file with one in each line",
+        description="a file (text, .jsonl, .json, .csv, .parquet, pages, crawls; also packed), a folder, a pattern; "
+        "with build also an http(s) address, or a .urls file with one in each line",
     )
     weight: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False, description="its share of what training sees")
     name: str | None = Field(None, pattern=r"^\w[\w.-]{0,63}$", description="in the report; by its path if left out")

@@ -242,18 +242,19 @@ def test_languages_and_thresholds_are_the_recipes(place, tmp_path):
     assert len(texts(tmp_path / "loose")) == 3
 
 
-@pytest.mark.parametrize("unit", ["line", "block"])
+@pytest.mark.parametrize("unit", ["line", "block", "file"])
 def test_a_file_that_is_cut_gives_the_documents_of_the_whole(unit, tmp_path):
     chance = random.Random(3)
     lines = ["word " * chance.randrange(12) for _ in range(3000)]  # some are blank
     (tmp_path / "a.txt").write_text("\n".join(lines), newline=chance.choice(["\n", "\r\n"]))
-    whole = [(d.number, d.text) for d in scan(tmp_path / "a.txt", Reading(unit))]
-    sources = plan.find_sources(section("a.txt", documents=unit), tmp_path, {})
+    read = {**plan.find_sources(section("a.txt", documents=unit), tmp_path, {})[0].read, "longest": 1000}
+    whole = [(d.number, d.text) for d in scan(tmp_path / "a.txt", Reading(**read))]
+    assert len(whole) > 20
     for size in (100, 5000, 10**6):
-        facts = plan.inspect({"file": str(tmp_path / "a.txt"), "unit": unit, "piece": size})
+        facts = plan.inspect({"file": str(tmp_path / "a.txt"), "read": read, "piece": size})
         found = []
         for parts in plan.cut([plan.Inspected(**facts)]):
-            found += [(d.number, d.text) for _, d in build_scan(parts, sources[0].read)]
+            found += [(d.number, d.text) for _, d in build_scan(parts, read)]
         assert found == whole
 
 

@@ -29,11 +29,12 @@ from weft.corpus.engine import work_on
 from weft.corpus.fetch import failures_in, fetch_sources, is_remote, read_addresses
 from weft.corpus.formats import Reading
 from weft.corpus.language import check_languages
+from weft.corpus.parts import LONGEST
 from weft.corpus.plan import Inspected, Part, Source, cut, files_to_inspect, find_sources, inspect, reading_of
 from weft.corpus.quality import RULES
-from weft.corpus.read import find_files, read_documents, text_size
+from weft.corpus.read import Listing, find_files, read_documents, text_size
 from weft.corpus.report import PAGE, REPORT, gather, write_report
-from weft.corpus.sift import FIGURES, ROWS, sift, writable
+from weft.corpus.sift import FIGURES, PART, ROWS, sift, writable
 from weft.corpus.split import SPLITS, Shares
 from weft.corpus.write import write
 from weft.errors import FolderError, InputError, RecipeError, needs
@@ -98,6 +99,8 @@ def build_corpus(
         with disk_errors(work_folder):
             fetched = fetch_sources(section.sources or [], base, work_folder / FETCHED, fetch, place / FETCHED)
         sources = find_sources(section, base, fetched, (place, work_folder))
+        for source in sources:
+            Listing(list(source.files), list(source.passed_over)).say_passed_over()
         inspected = _inspect(sources, workers)
         fingerprint = _fingerprint(name, section, base, inspected)
         if known.get("fingerprint") == fingerprint and _has_all(place, known):
@@ -152,7 +155,7 @@ def check_corpus(section: CorpusSection, base: Path, own: tuple[Path, ...] = ())
     for test in settings.decontaminate.against if settings.decontaminate else ():
         if is_remote(test.path):
             raise RecipeError(f"corpus.build.decontaminate.against: {test.path} is not a file here.")
-        find_files([base / test.path])
+        find_files([base / test.path], test.format)
     check_languages(settings.languages or ())
 
 
@@ -188,8 +191,8 @@ def _fingerprint(name: str, section: CorpusSection, base: Path, inspected: list[
     """Of everything that the corpus follows from: settings, names, bytes, and the code."""
     files = [[(shown(file.file, base), file.sha256) for file in source] for source in inspected]
     asked = section.build.decontaminate if section.build else None
-    places = [base / entry.path for entry in asked.against] if asked else []
-    tests = [sha256_of(file) for file in find_files(places)]
+    places = [(base / entry.path, entry.format) for entry in asked.against] if asked else []
+    tests = [sha256_of(file) for place, format in places for file in find_files([place], format)]
     said = json.dumps([weft.__version__, name, section.model_dump(exclude_unset=True), files, tests], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 
@@ -280,6 +283,11 @@ def _sift(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             f"No document is left of {sum(figures['documents'] for figures in sifted):,}"
             + (f" ({said})" if said else "")
             + (f"; for example: {examples[0]}" if examples else f".{hint}")
+        )
+    if parts := sum(figures["changes"].get(PART, 0) for figures in sifted):
+        say(
+            f"{parts:,} documents are parts of texts longer than {LONGEST / 1e6:.1f} MB, which were cut where a "
+            "paragraph, line or word ends. With documents: block, or line, a document is one of these."
         )
     return sifted
 

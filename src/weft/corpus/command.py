@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from weft.corpus.build import build_corpus, summary
+from weft.corpus.formats import Reading
 from weft.corpus.report import write_report
 from weft.errors import InputError, RecipeError
 from weft.progress import say
-from weft.recipe import CorpusSection
+from weft.recipe import CorpusSection, ReadSection
 from weft.recipe_file import check_section, read_recipe
 
 
@@ -29,8 +30,8 @@ def build_from_sources(
 ) -> dict[str, Any]:
     if output is None:
         raise InputError("Say where to: weft corpus SOURCE... -o DIR.")
-    column = {"text": options["text"]} if "text" in options else {}
-    tree: dict[str, Any] = {"sources": [{"path": source, **column} for source in sources], "build": {}}
+    read = {key: options[key] for key in ("text", "format") if key in options}
+    tree: dict[str, Any] = {"sources": [{"path": source, **read} for source in sources], "build": {}}
     if "documents" in options:
         tree["documents"] = options["documents"]
     if "validation" in options:
@@ -45,6 +46,13 @@ def build_from_sources(
         tree["build"]["filter"] = None
     section = check_section(CorpusSection, tree, "corpus")
     return build_corpus(section, Path(), output, name=output.name, workers=workers)
+
+
+def reading_in(format: str | None) -> Reading | None:
+    """As the command line has it."""
+    if format is None:
+        return None
+    return Reading(format=check_section(ReadSection, {"format": format}, "--format").format)
 
 
 def report_on(arguments: Sequence[str], earlier: Path | None, *, examples: bool) -> dict[str, Any]:

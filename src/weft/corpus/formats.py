@@ -4,28 +4,29 @@ A document that cannot be read is `Skipped`, with its place and the reason, and 
 nothing raises at the first.
 """
 
-import codecs
-import csv
-import io
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import IO, Any
 
+from weft.corpus.parts import cut_stream
 from weft.errors import InputError, needs, suggest
-from weft.recipe import Unit
+from weft.recipe import Format, Unit
+from weft.sources.encoding import codec_of
+from weft.sources.lines import raw_lines, read_whole
+from weft.sources.records import Record, Unreadable, objects_in, read_json, read_json_lines, read_parquet
+from weft.sources.tables import Fields, read_quoted, read_tabbed
 
-TEXT, LINES, TABLES = (".txt", ".md", ".text"), (".jsonl", ".ndjson"), (".csv", ".tsv")
-PAGES, CRAWLS, COLUMNS = (".html", ".htm", ".xhtml"), (".warc",), (".parquet",)
-FORMATS = (*TEXT, *LINES, *TABLES, *COLUMNS, *PAGES, *CRAWLS)
+TEXT, LINES, TABLES, JSON = (".txt", ".md", ".text"), (".jsonl", ".ndjson"), (".csv", ".tsv"), (".json",)
+PAGES, CRAWLS, COLUMNS = (".html", ".htm", ".xhtml"), (".warc", ".wet"), (".parquet",)
+FORMATS = (*TEXT, *LINES, *JSON, *TABLES, *COLUMNS, *PAGES, *CRAWLS)
 SPACES = [chr(number) for number in range(0x3001) if chr(number).isspace()]
 BLANK = re.compile(b"(?:" + b"|".join(re.escape(space.encode()) for space in [*SPACES, "\ufeff"]) + b")*")
-NOT_OF_TEXT = frozenset(("utf-7", "idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"))
-ROWS = 64  # of Parquet, at a time
-PIECE = 2**20
+MOST_JSON, MOST_PACKED = 2**26, 2**28  # bytes of a .json file, of a packed .parquet: they are in memory as a whole
+MOST_TAGS = 150_000  # of a page; the largest honest ones have half as many
+MOST_GROWTH, GROWTH_FROM = 200, 2**20  # of a page that its server compressed, in times; counted beyond so many bytes
 
 
 @dataclass(frozen=True)
@@ -35,26 +36,24 @@ class Reading:
     unit: Unit = "file"  # what a document of a text file is
     text: str = "text"  # the key or column that holds the text
     encoding: str = "utf-8"  # of text, JSON lines and tables; pages say theirs
-    most_bytes: int = 2**28  # of a line, a row, a page
+    format: Format | None = None  # of all files, whatever their names
+    most_bytes: int = 2**25  # of a line, a row
+    most_page: int = 10_000_000  # of a page
     most_file: int = 2**33  # of a text file that is one document
-    first_line: int = 0  # where reading begins, if not at the beginning of the file
+    longest: int | None = None  # of a document, in bytes; what is longer is cut into several
+    first_number: int = 0  # of the line, or the part, where reading begins
 
     def __post_init__(self) -> None:
-        try:
-            name = codecs.lookup(self.encoding).name
-            lines = "a\nb".encode(name)
-            is_plain = lines == b"a\nb" and lines.decode(name) == "a\nb"
-        except (LookupError, UnicodeError, ValueError, TypeError):
-            raise InputError(f"There is no encoding {self.encoding!r} of text; some are utf-8, latin-1, gbk.") from None
-        if not is_plain or name in NOT_OF_TEXT:
-            raise InputError(
-                f"{self.encoding} cannot be read in lines. Convert it first: iconv -f {self.encoding} -t utf-8."
-            )
+        _ = self.codec
 
     @cached_property
     def codec(self) -> str:
         """Takes a byte-order mark away, where there may be one."""
-        return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
+        return codec_of(self.encoding)
+
+    def ending(self, name: str) -> str:
+        """How a file of this name, without the endings of compression, is read."""
+        return f".{self.format}" if self.format else PurePosixPath(name).suffix.lower()
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,7 @@ class Found:
     number: int  # of the document in its file, from 0: of its line, its row, its page
     address: str | None = None  # where a page was found
     facts: Any = None  # what a page says about itself
+    is_part: bool = False  # of a longer text
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,20 @@ class Skipped:
     place: str = ""  # ", line 3"
     advice: str = ""
     is_empty: bool = False  # nothing is wrong with it, there is only no text
+    is_passed_over: bool = False  # a file in an archive whose ending is not known
 
 
 def read_stream(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    ending = PurePosixPath(name).suffix.lower()
+    ending = reading.ending(name)
     if ending in LINES:
-        return _json_lines(stream, reading)
-    if ending in TABLES:
-        return _table(stream, reading, "\t" if ending == ".tsv" else ",")
+        first = reading.first_number + 1
+        return _texts(read_json_lines(stream, reading.encoding, reading.most_bytes, first), reading, "line")
+    if ending in JSON:
+        return _texts(read_json(stream, reading.encoding, MOST_JSON, _documents_in), reading, "item")
+    if ending == ".csv":
+        return _table(read_quoted(stream, reading.encoding, reading.most_bytes), reading)
+    if ending == ".tsv":
+        return _table(read_tabbed(stream, reading.encoding, reading.most_bytes), reading)
     if ending in COLUMNS:
         return _columns(stream, reading)
     if ending in PAGES:
@@ -87,7 +93,7 @@ def read_stream(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Foun
         return _crawl(stream, reading)
     match reading.unit:
         case "file":
-            return _whole(stream, reading)
+            return _whole(stream, reading) if reading.longest is None else _in_parts(stream, reading, reading.longest)
         case "line":
             return _each_line(stream, reading)
         case "block":
@@ -99,16 +105,24 @@ def _whole(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
     yield _too_large(reading.most_file) if data is None else _decoded(data, reading, 0, 0)
 
 
-def read_whole(stream: IO[bytes], most: int) -> bytes | None:
-    """All there is, if it is not too much; in pieces, as a buffer of `most` would be allocated at once."""
-    pieces: list[bytes] = []
-    size = 0
-    while piece := stream.read(PIECE):
-        pieces.append(piece)
-        size += len(piece)
-        if size > most:
-            return None
-    return b"".join(pieces)
+def _in_parts(stream: IO[bytes], reading: Reading, longest: int) -> Iterator[Found | Skipped]:
+    number, before = reading.first_number, None
+    for part in cut_stream(stream, longest):
+        if before is not None:
+            yield _part(before, reading, number)
+            number += 1
+        before = part
+    if number > 0 and before is not None:
+        yield _part(before, reading, number)
+    else:
+        yield _decoded(before or b"", reading, 0, 0)
+
+
+def _part(data: bytes, reading: Reading, number: int) -> Found | Skipped:
+    found = _decoded(data, reading, number, 0)
+    if isinstance(found, Skipped):
+        return replace(found, place=f", part {number + 1}{found.place}")
+    return replace(found, is_part=True)
 
 
 def _each_line(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
@@ -139,120 +153,71 @@ def _blocks(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
 
 
 def _lines(stream: IO[bytes], reading: Reading) -> Iterator[tuple[int, bytes | None]]:
-    """None for a line that is too long; the rest of it is passed over without being kept."""
-    number, most = reading.first_line, reading.most_bytes
-    while line := stream.readline(most + 1):
-        if len(line) <= most:
-            yield number, line
+    return raw_lines(stream, reading.most_bytes, reading.first_number)
+
+
+def _texts(records: Iterator[Record], reading: Reading, word: str) -> Iterator[Found | Skipped]:
+    """Of objects, what stands at the key."""
+    for number, values in records:
+        place = f", {word} {number}" if number else ""
+        if isinstance(values, str):
+            yield Skipped(values, place)
+        elif reading.text not in values:
+            yield Skipped(f'is a JSON object without a "{reading.text}"', place)
         else:
-            while line and not line.endswith(b"\n"):
-                line = stream.readline(2**20)
-            yield number, None
-        number += 1
+            yield _checked(values[reading.text], number - 1, place)
 
 
-def _json_lines(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    for number, line in _lines(stream, reading):
-        if line is None:
-            yield _too_long(reading, number)
-            continue
-        if not line.strip():
-            continue
-        place = f", line {number + 1}"
-        decoded = _decoded(line, reading, number, number)
-        if isinstance(decoded, Skipped):
-            yield decoded
-            continue
-        try:
-            text = json.loads(decoded.text)[reading.text]
-        except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-            yield Skipped(f'is not a JSON object with a "{reading.text}"', place)
-            continue
-        yield _checked(text, number, place)
+def _documents_in(document: Any) -> Iterator[dict[str, Any] | str]:
+    """A list of objects, also under "data"; or one object."""
+    if isinstance(document, dict) and isinstance(document.get("data"), list):
+        document = document["data"]
+    return objects_in(document if isinstance(document, list) else [document])
 
 
-def _table(stream: IO[bytes], reading: Reading, comma: str) -> Iterator[Found | Skipped]:
-    too_long: list[Skipped] = []
-
-    def lines() -> Iterator[str]:
-        for number, line in _lines(stream, reading):
-            if line is None:
-                too_long.append(_too_long(reading, number))
-            else:
-                mark = codecs.BOM_UTF8 if number == 0 else b""
-                yield line.removeprefix(mark).decode(reading.encoding, "surrogateescape").replace("\0", "")
-
-    csv.field_size_limit(reading.most_bytes)
-    rows = csv.reader(lines(), delimiter=comma)
-    try:
-        header = next(rows, None)
-        if header is None:
-            yield Skipped("is empty", is_empty=True)
-            return
-        column = _column(header, reading.text)
-    except csv.Error as error:
-        raise InputError(f"this is not a table ({error}).") from None
-    number = 0
-    while True:
-        place = f", row {number + 2}"
-        try:
-            row = next(rows)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            yield Skipped(f"is not a row of a table ({error})", place)
-            row = []
-        yield from too_long
-        too_long.clear()
-        if row:
-            has_text = column < len(row)
-            yield _checked(row[column], number, place) if has_text else Skipped(f"has no {reading.text}", place)
-        number += 1
-    yield from too_long
+def _table(records: Iterator[Fields], reading: Reading) -> Iterator[Found | Skipped]:
+    _, header = next(records, (0, None))
+    if header is None:
+        yield Skipped("is empty", is_empty=True)
+        return
+    if isinstance(header, str):
+        raise InputError(f"the line with the names of the columns {header}.")
+    column, width = _column(header, reading.text), len(header)
+    for number, (line, fields) in enumerate(records):
+        place = f", line {line}"
+        if isinstance(fields, str):
+            yield Skipped(fields, place)
+        elif len(fields) != width:
+            yield Skipped(f"has {len(fields)} field{'s'[: len(fields) != 1]} for {width} columns", place)
+        else:
+            yield _checked(fields[column].replace("\0", ""), number, place)
 
 
 def _columns(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    pyarrow = needs("pyarrow", "corpus", "to read Parquet")
-    parquet = needs("pyarrow.parquet", "corpus", "to read Parquet")
-    if not stream.seekable():
-        data = read_whole(stream, reading.most_bytes)
-        if data is None:
-            yield _too_large(reading.most_bytes)
-            return
-        stream = io.BytesIO(data)
-    try:
-        names = parquet.ParquetFile(stream).schema_arrow.names
-        column = names[_column(names, reading.text)]
-        kind = parquet.ParquetFile(stream).schema_arrow.field(column).type
-        if not _is_text(kind, pyarrow.types):
-            yield Skipped(f'has a column "{column}" of {kind}, not of text')
-            return
-        # As a dictionary: a value that a small file repeats many times is in memory once.
-        file = parquet.ParquetFile(stream, read_dictionary=[column])
-        number = 0
-        for batch in file.iter_batches(ROWS, columns=[column]):
-            for value in batch.column(0):
-                yield _value(value, number, reading)
-                number += 1
-    except (pyarrow.ArrowException, OSError) as error:
-        yield Skipped(f"is not a whole Parquet file ({str(error).splitlines()[0]})")
+    def choose(schema: Any) -> list[str]:
+        name = schema.names[_column(schema.names, reading.text)]
+        kind = schema.field(name).type
+        if not _is_text(kind):
+            raise Unreadable(f'has a column "{name}" of {kind}, not of text')
+        return [name]
+
+    for number, values in read_parquet(stream, MOST_PACKED, choose):
+        place = f", row {number}" if number else ""
+        if isinstance(values, str):
+            yield Skipped(values, place)
+            continue
+        (text,) = values.values()
+        if isinstance(text, str) and len(text) > reading.most_bytes:
+            yield Skipped(f"is longer than {reading.most_bytes:,} characters", place)
+        else:
+            yield _checked(text, number - 1, place)
 
 
-def _is_text(kind: Any, types: Any) -> bool:
+def _is_text(kind: Any) -> bool:
+    types = needs("pyarrow", "corpus", "to read Parquet").types
     if types.is_dictionary(kind):
         kind = kind.value_type
     return types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind)
-
-
-def _value(value: Any, number: int, reading: Reading) -> Found | Skipped:
-    place = f", row {number + 1}"
-    try:
-        text = value.as_py()
-    except UnicodeDecodeError:
-        return Skipped("is not UTF-8", place)
-    if isinstance(text, str) and len(text) > reading.most_bytes:
-        return Skipped(f"is longer than {reading.most_bytes:,} characters", place)
-    return _checked(text, number, place)
 
 
 def _column(names: list[str], wanted: str) -> int:
@@ -264,8 +229,8 @@ def _column(names: list[str], wanted: str) -> int:
 
 
 def _page(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    data = read_whole(stream, reading.most_bytes)
-    yield _too_large(reading.most_bytes) if data is None else page_document(data, 0)
+    data = read_whole(stream, reading.most_page)
+    yield _too_large(reading.most_page) if data is None else page_document(data, 0)
 
 
 def page_document(
@@ -274,6 +239,8 @@ def page_document(
     needs("lxml", "corpus", "to read pages")
     from weft.corpus.article import extract
 
+    if data.count(b"<") > MOST_TAGS:  # each is some hundred bytes in memory
+        return Skipped(f"has more than {MOST_TAGS:,} tags", place)
     article = extract(data, charset)
     if not article.text:
         return Skipped("has no article", place, is_empty=True)
@@ -281,7 +248,7 @@ def page_document(
 
 
 def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
-    """The pages of a WARC file (ISO 28500): the answers with status 200 that are HTML."""
+    """The pages of a WARC file (ISO 28500): the answers with status 200 that are HTML, and the texts of a WET file."""
     needs("warcio", "corpus", "to read WARC files")
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
@@ -293,23 +260,37 @@ def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
             record = next(records, None)
             if record is None:
                 return
-            if not _is_page(record):
+            is_text = _is_plain(record)
+            if not is_text and not _is_page(record):
                 continue
-            kind = record.http_headers.get_header("Content-Type") or ""
             address = record.rec_headers.get_header("WARC-Target-URI")
-            data = read_whole(record.content_stream(), reading.most_bytes)
+            data = read_whole(record.content_stream(), reading.most_page)
             is_cut = data is not None and getattr(record.raw_stream, "limit", 0) > 0
         except (ArchiveLoadFailed, EOFError, ValueError) as error:
             yield Skipped(f"is not a whole WARC file ({error})")
             return
         place = f", {address}"
         if data is None:
-            yield _too_large(reading.most_bytes, place)
+            yield _too_large(reading.most_page, place)
         elif is_cut:
             yield Skipped("is cut off", place)
+        elif len(data) > max(GROWTH_FROM, MOST_GROWTH * record.length):
+            yield Skipped(f"grows to more than {MOST_GROWTH} times its size: it may be a bomb", place)
+        elif is_text:
+            found = _decoded(data, Reading(), number, 0)
+            if isinstance(found, Skipped):
+                yield replace(found, place=place + found.place)
+            else:
+                yield replace(found, address=address)
         else:
-            yield page_document(data, number, address, charset_of(kind), place)
+            charset = charset_of(record.http_headers.get_header("Content-Type") or "")
+            yield page_document(data, number, address, charset, place)
         number += 1
+
+
+def _is_plain(record: Any) -> bool:
+    kind = record.rec_headers.get_header("Content-Type") or ""
+    return record.rec_type == "conversion" and kind.startswith("text/plain")
 
 
 def _is_page(record: Any) -> bool:
@@ -343,8 +324,6 @@ def _checked(text: Any, number: int, place: str) -> Found | Skipped:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        if "\udc80" <= text[error.start] <= "\udcff":  # so a byte of a table that is not in the encoding was kept
-            return Skipped(f"is not in the encoding at character {error.start}", place)
         # JSON can hold half of a character, which no encoding can write.
         return Skipped(f"has half of a surrogate pair as character {error.start}, which is no text", place)
     return Found(text, number)

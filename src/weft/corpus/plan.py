@@ -1,9 +1,9 @@
 """What a build reads, cut into pieces of work.
 
-A long file of lines is cut where lines (or blocks) end, small files are put together, so that a piece is about
-`PIECE_BYTES` of text: enough to be worth handing out, little enough to be done again after a kill. Packed files and
-tables are a piece each. The pieces follow from the files alone, never from the number of workers, and neither do the
-documents' numbers, so the result is the same however many there are.
+A long file of lines is cut where lines (or blocks) end, a long text where its parts do (`parts`), small files are put
+together, so that a piece is about `PIECE_BYTES` of text: enough to be worth handing out, little enough to be done again
+after a kill. Packed files and tables are a piece each. The pieces follow from the files alone, never from the number of
+workers, and neither do the documents' numbers, so the result is the same however many there are.
 """
 
 import hashlib
@@ -14,8 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
+from weft.corpus.archives import COMPRESSED, is_archive
 from weft.corpus.formats import LINES, TEXT, Reading
-from weft.corpus.read import find_files, text_size
+from weft.corpus.parts import LONGEST, cut_stream
+from weft.corpus.read import list_files, text_size
 from weft.errors import InputError, RecipeError
 from weft.recipe import CorpusSection, ReadSection, SourceSection, Unit
 
@@ -31,11 +33,12 @@ class Source:
     weight: float
     files: tuple[Path, ...]
     read: dict[str, Any]  # the arguments of `formats.Reading`
+    passed_over: tuple[Path, ...] = ()  # files in its folders whose endings are not known
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """A file, and where it can be cut: offsets, each with the number of the line that begins there."""
+    """A file, and where it can be cut: offsets, each with the number of the line, or part, that begins there."""
 
     file: str
     bytes: int
@@ -50,11 +53,12 @@ class Part:
     file: str
     begin: int = 0
     end: int | None = None  # None: the whole file, of whatever kind it is
-    first_line: int = 0
+    first_number: int = 0  # of the line, or the part, that begins there
 
 
 def reading_of(section: ReadSection, unit: Unit | None) -> dict[str, Any]:
-    return {"unit": section.documents or unit or "file", "text": section.text, "encoding": section.encoding}
+    read = {"unit": section.documents or unit or "file", "text": section.text, "encoding": section.encoding}
+    return {**read, "format": section.format}
 
 
 def find_sources(
@@ -64,25 +68,28 @@ def find_sources(
     our `own` folders, those that are being written, is not read.
     """
     entries = section.sources or []
+    # Of one text, so many characters are to be held out: then it has to stay one.
+    longest = None if max(section.splits.validation, section.splits.test) >= 1 else LONGEST
     seen: dict[Path, str] = {}
     names: set[str] = set()
     sources = []
     for entry in entries:
         place = fetched.get(entry.path, base / entry.path).absolute()
-        listed = find_files([place])
+        listing = list_files([place], entry.format)
         if place.resolve() in seen:
             raise RecipeError(
                 f"corpus.sources: {entry.path} is the same as {seen[place.resolve()]}; raise its weight instead."
             )
-        found = [file for file in dict.fromkeys(listed) if not _is_in(file, own) or entry.path in fetched]
+        found = [file for file in dict.fromkeys(listing.files) if not _is_in(file, own) or entry.path in fetched]
         files = tuple(file for file in found if file.resolve() not in seen)  # those of a folder named before are its
         if not files:
             whose = "a source named before it" if found else "the corpus that is to be written"
             raise RecipeError(f"corpus.sources: all files of {entry.path} belong to {whose}.")
         seen |= dict.fromkeys([place.resolve(), *(file.resolve() for file in files)], entry.path)
-        read = reading_of(entry, section.documents)
+        read = {**reading_of(entry, section.documents), "longest": longest}
         Reading(**read)  # says so if the encoding is none
-        sources.append(Source(_name(entry, names), entry.path, entry.weight, files, read))
+        others = tuple(file for file in listing.passed_over if not _is_in(file, own) or entry.path in fetched)
+        sources.append(Source(_name(entry, names), entry.path, entry.weight, files, read, others))
     return sources
 
 
@@ -103,28 +110,48 @@ def _name(entry: SourceSection, taken: set[str]) -> str:
 
 def files_to_inspect(sources: Sequence[Source]) -> list[dict[str, Any]]:
     return [
-        {"file": str(file), "unit": source.read["unit"], "piece": PIECE_BYTES}
-        for source in sources
-        for file in source.files
+        {"file": str(file), "read": source.read, "piece": PIECE_BYTES} for source in sources for file in source.files
     ]
 
 
 def inspect(piece: dict[str, Any]) -> dict[str, Any]:
     """One pass over a file: its hash, and where it can be cut. Runs on a worker."""
-    file, unit = Path(piece["file"]), _cut_at(Path(piece["file"]), piece["unit"])
-    digest, offset, lines, cuts = hashlib.sha256(), 0, 0, []
-    wanted = piece["piece"]
+    file, reading = Path(piece["file"]), Reading(**piece["read"])
+    unit, digest = _cut_at(file, reading), hashlib.sha256()
     with _readable(file) as stream:
-        while chunk := stream.read(min(CHUNK, piece["piece"])):
-            digest.update(chunk)
-            if unit is not None and offset + len(chunk) > wanted:
-                end = _end(chunk, max(wanted - offset, 0), unit)  # or, if none is in this chunk, in a later one
-                if end is not None:
-                    cuts.append([offset + end, lines + chunk.count(b"\n", 0, end)])
-                    wanted = offset + end + piece["piece"]
-            lines += chunk.count(b"\n")
-            offset += len(chunk)
-    return asdict(Inspected(str(file), offset, digest.hexdigest(), [cut for cut in cuts if cut[0] < offset]))
+        if unit == "file":
+            cuts, size = _part_cuts(stream, digest, reading.longest or 2**62, piece["piece"])
+        else:
+            cuts, size = _line_cuts(stream, digest, unit, piece["piece"])
+    return asdict(Inspected(str(file), size, digest.hexdigest(), [cut for cut in cuts if cut[0] < size]))
+
+
+def _line_cuts(stream: IO[bytes], digest: Any, unit: Unit | None, piece: int) -> tuple[list[list[int]], int]:
+    offset, lines, wanted = 0, 0, piece
+    cuts: list[list[int]] = []
+    while chunk := stream.read(min(CHUNK, piece)):
+        digest.update(chunk)
+        if unit is not None and offset + len(chunk) > wanted:
+            end = _end(chunk, max(wanted - offset, 0), unit)  # or, if none is in this chunk, in a later one
+            if end is not None:
+                cuts.append([offset + end, lines + chunk.count(b"\n", 0, end)])
+                wanted = offset + end + piece
+        lines += chunk.count(b"\n")
+        offset += len(chunk)
+    return cuts, offset
+
+
+def _part_cuts(stream: IO[bytes], digest: Any, longest: int, piece: int) -> tuple[list[list[int]], int]:
+    """At the ends of the parts that reading will make of it."""
+    offset, wanted = 0, piece
+    cuts: list[list[int]] = []
+    for number, part in enumerate(cut_stream(stream, longest), start=1):
+        digest.update(part)
+        offset += len(part)
+        if offset >= wanted:
+            cuts.append([offset, number])
+            wanted = offset + piece
+    return cuts, offset
 
 
 @contextmanager
@@ -136,12 +163,16 @@ def _readable(file: Path) -> Iterator[IO[bytes]]:
         raise InputError(f"{file} cannot be read: {error.strerror or error}.") from None
 
 
-def _cut_at(file: Path, unit: Unit) -> Unit | None:
+def _cut_at(file: Path, reading: Reading) -> Unit | None:
     """Between what a file can be cut; None if it cannot."""
-    ending = file.suffix.lower()
+    ending = reading.ending(file.name)
+    if is_archive(file.name) or file.suffix.lower() in COMPRESSED:
+        return None
     if ending in LINES:
         return "line"
-    return unit if ending in TEXT and unit != "file" else None
+    if ending not in TEXT or (reading.unit == "file" and reading.longest is None):
+        return None
+    return reading.unit
 
 
 def _end(data: bytes, start: int, unit: Unit) -> int | None:

@@ -2,25 +2,33 @@
 
 A text file is one document (or one per line, or per block between blank lines, as `unit` says), a `.jsonl` file one
 per line, a table one per row, a page its article, a crawl one per page; all of them also compressed or in archives. A
-folder stands for the files in it, a pattern for those that match.
+folder stands for the files in it, a pattern for those that match. In these, a file whose ending is not known is passed
+over and counted; named by itself it is an error, unless it is said how to read it (`format`).
 
 What cannot be read is handed on as `Skipped` with its reason (`scan`), or is an error (`read_documents`): a model is
 not to be trained on a part of the text without anybody knowing.
 """
 
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from weft.corpus.archives import ARCHIVES, Member, Refused, inner_name, is_archive, open_members
-from weft.corpus.formats import FORMATS, LINES, TABLES, TEXT, Reading, Skipped, read_stream
+from weft.corpus.formats import FORMATS, JSON, LINES, TABLES, TEXT, Found, Reading, Skipped, read_stream
+from weft.corpus.parts import cut_text
 from weft.errors import InputError
 from weft.folders import known_facts
+from weft.progress import say
+from weft.recipe import Format
 
-PLAIN, EXPANDS = (*TEXT, *LINES, *TABLES), 4  # text as it is; others, when they are unpacked, to about so many times
+SHOWN = 5  # files in a message
+PLAIN = (*TEXT, *LINES, *TABLES, *JSON)  # text as it is
+EXPANDS = 4  # others, when they are unpacked, to about so many times
 BUFFER = 2**20
 Readings = Mapping[Path, Reading]
 
@@ -33,29 +41,79 @@ class Document:
     member: str = ""  # of the archive
     address: str | None = None  # of a page in a crawl
     facts: Any = None  # what a page says about itself (`page_facts.Facts`)
+    is_part: bool = False  # of a text that was cut
 
 
-def find_files(sources: Sequence[Path]) -> list[Path]:
+@dataclass
+class Listing:
+    """The files that some paths stand for, and those among them that are not read for their endings."""
+
+    files: list[Path] = field(default_factory=list)
+    passed_over: list[Path] = field(default_factory=list)
+
+    def say_passed_over(self) -> None:
+        if self.passed_over:
+            say(f"{said_passed_over(self.passed_over)} They are not read; a source's format: says how to.")
+
+
+def said_passed_over(files: Sequence[Path]) -> str:
+    """3 files have endings that are not known (.epub 2, none 1): a.epub, b.epub, README."""
+    endings = Counter(unknown_ending(file.name) for file in files).most_common(SHOWN)
+    kinds = ", ".join(f"{ending} {count:,}" for ending, count in endings)
+    shown = ", ".join(file.name for file in files[:SHOWN]) + (" …" if len(files) > SHOWN else "")
+    is_one = len(files) == 1
+    return f"{len(files):,} file{'' if is_one else 's'} with an ending that is not known ({kinds}): {shown}."
+
+
+def unknown_ending(name: str) -> str:
+    return PurePosixPath(inner_name(name)).suffix.lower()[:20] or "none"
+
+
+def find_files(sources: Sequence[Path], format: Format | None = None) -> list[Path]:
     """The files that these paths stand for, in a fixed order."""
-    files: list[Path] = []
+    return list_files(sources, format).files
+
+
+def list_files(sources: Sequence[Path], format: Format | None = None) -> Listing:
+    """With a format, files of all endings count."""
+    listing = Listing()
     for source in sources:
         if is_corpus(source):  # what is held out, or was dropped, is not to be learnt from
-            files += find_files([source / "train"])
+            _add_folder(listing, source / "train", None)
         elif source.is_dir():
-            inside = list(_files_in(source))
-            if not inside:
-                raise InputError(f"{source} holds no text files ({', '.join((*FORMATS, *ARCHIVES))}).")
-            files += inside
+            _add_folder(listing, source, format)
         elif source.is_file():
-            files.append(source)
+            if format is None and not is_readable(source.name):
+                raise InputError(
+                    f"{source} has an ending that is not known ({unknown_ending(source.name)}). Say how to read it, "
+                    f"such as format: text; known are {', '.join((*FORMATS, *ARCHIVES))}."
+                )
+            listing.files.append(source)
         elif source.is_symlink() or source.exists():
             raise InputError(f"{source} is neither a file nor a folder.")
         elif matches := sorted(glob(str(source), recursive=True)):  # noqa: PTH207, Path.glob takes no absolute pattern
-            found = [path for match in matches if (path := Path(match)).is_file() or path.is_dir()]
-            files += find_files(found)
+            _add_matches(listing, [Path(match) for match in matches], format)
         else:
             raise InputError(f"{source} does not exist.")
-    return files
+    return listing
+
+
+def _add_folder(listing: Listing, folder: Path, format: Format | None) -> None:
+    before, passed_over = len(listing.files), len(listing.passed_over)
+    for file in _files_in(folder):
+        (listing.files if format or is_readable(file.name) else listing.passed_over).append(file)
+    if len(listing.files) == before:
+        others = listing.passed_over[passed_over:]
+        said = f" It has {said_passed_over(others)} Say how to read them, such as format: text." if others else ""
+        raise InputError(f"{folder} holds no text files ({', '.join((*FORMATS, *ARCHIVES))}).{said}")
+
+
+def _add_matches(listing: Listing, matches: Sequence[Path], format: Format | None) -> None:
+    for match in matches:
+        if match.is_dir():
+            _add_folder(listing, match / "train" if is_corpus(match) else match, format)
+        elif match.is_file():
+            (listing.files if format or is_readable(match.name) else listing.passed_over).append(match)
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
@@ -64,8 +122,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
         if item.name.startswith("."):
             continue
         if item.is_file():
-            if is_readable(item.name):
-                yield item
+            yield item
         elif item.is_dir() and not item.is_symlink() and not is_corpus(item):
             yield from _files_in(item)
 
@@ -81,27 +138,51 @@ def text_size(files: Sequence[Path]) -> int:
 
 
 def is_readable(name: str) -> bool:
-    if PurePosixPath(name).name.startswith("._") or "__MACOSX/" in name:  # the Mac's notes about a file
+    if is_hidden(name):
         return False
     return is_archive(name) or PurePosixPath(inner_name(name)).suffix.lower() in FORMATS
+
+
+def is_hidden(name: str) -> bool:
+    """In an archive: what a folder would not show, and the Mac's notes about a file."""
+    return PurePosixPath(name).name.startswith(".") or "__MACOSX/" in name
 
 
 def read_documents(sources: Sequence[Path], readings: Reading | Readings | None = None) -> Iterator[Document]:
     """Every document that has any text in it; an error if one cannot be read. All are read in one way, or each file in
     its own.
     """
-    for file in find_files(sources):
+    for file in files_of(sources, readings):
         reading = readings if isinstance(readings, Reading) else (readings or {}).get(file, Reading())
+        passed_over: list[str] = []
         for found in scan(file, reading):
             if isinstance(found, Document):
                 yield found
+            elif found.is_passed_over:
+                passed_over.append(found.place.removeprefix(", "))
             elif not found.is_empty:
                 raise InputError(f"{file}{found.place} {found.reason}. {found.advice}".strip())
+        if passed_over:
+            _say_once(f"{file}: {said_passed_over([Path(name) for name in passed_over])} They are not read.")
+
+
+def files_of(sources: Sequence[Path], readings: Reading | Readings | None) -> list[Path]:
+    """A file that has its own reading was found before."""
+    if isinstance(readings, Reading):
+        return find_files(sources, readings.format)
+    known = readings or {}
+    return [file for source in sources for file in ([source] if source in known else find_files([source]))]
+
+
+@cache
+def _say_once(sentence: str) -> None:
+    """A corpus is read several times."""
+    say(sentence)
 
 
 def scan(file: Path, reading: Reading) -> Iterator[Document | Skipped]:
     """The documents of a file, and what could not be read of it. In an archive, as in a folder, only the files of a
-    known format count.
+    known format count, unless a format is given.
     """
     members = open_members(file)
     empty = True
@@ -114,9 +195,11 @@ def scan(file: Path, reading: Reading) -> Iterator[Document | Skipped]:
         if member is None:
             break
         name = member.name if isinstance(member, Member) else member[0]
-        if not is_archive(file.name) or is_readable(name):
+        if not is_archive(file.name) or is_readable(name) or (reading.format and not is_hidden(name)):
             empty = False
             yield from _scan_member(file, member, reading)
+        elif not is_hidden(name):
+            yield Skipped("has an ending that is not known", f", {name}", is_passed_over=True)
     if empty:
         yield Skipped(f"holds no text files ({', '.join(FORMATS)})")
 
@@ -144,7 +227,7 @@ class _Part(io.RawIOBase):
 
 
 def is_lines(name: str, reading: Reading) -> bool:
-    return PurePosixPath(name).suffix.lower() in TEXT and reading.unit == "line"
+    return reading.ending(name) in TEXT and reading.unit == "line"
 
 
 def _scan_member(file: Path, member: Member | tuple[str, Refused], reading: Reading) -> Iterator[Document | Skipped]:
@@ -158,10 +241,22 @@ def _scan_member(file: Path, member: Member | tuple[str, Refused], reading: Read
             if isinstance(found, Skipped):
                 yield replace(found, place=within + found.place)
             elif found.text.strip():
-                yield Document(found.text, file, found.number, name, found.address, found.facts)
+                yield from _documents(
+                    found, Document("", file, found.number, name, found.address, found.facts), reading
+                )
             elif not is_lines(member.name, reading):  # a blank line is no document
                 yield Skipped("is empty", within, is_empty=True)
     except Refused as refused:
         yield Skipped(str(refused), within)
     except InputError as error:  # the whole source is not as it was said to be: a column is missing
         raise InputError(f"{file}{within}: {error}") from None
+
+
+def _documents(found: Found, document: Document, reading: Reading) -> Iterator[Document]:
+    """One, or the parts of one that is too long."""
+    if reading.longest is None or len(found.text) <= reading.longest:
+        yield replace(document, text=found.text, is_part=found.is_part)
+        return
+    for part in cut_text(found.text, reading.longest):
+        if part.strip():
+            yield replace(document, text=part, is_part=True)

@@ -8,7 +8,8 @@ from typing import Any
 
 from weft.corpus.drift import Difference, compare
 from weft.corpus.plan import Source
-from weft.corpus.sift import EXAMPLES
+from weft.corpus.read import unknown_ending
+from weft.corpus.sift import EXAMPLES, writable
 from weft.errors import FolderError
 from weft.folders import read_json, write_file
 from weft.page import bars, grid, page, tiles, unfold
@@ -17,6 +18,7 @@ REPORT, PAGE = "report.json", "report.html"
 READ_STEPS = ("not fetched", "unreadable", "empty")  # the steps of the funnel: what each takes away
 LAST_STEPS = ("contaminated", "exact duplicate", "near duplicate")
 MOST_LANGUAGES = 12
+SHOWN = 20  # files that were passed over, by name
 
 Figures = dict[str, Any]
 
@@ -58,6 +60,7 @@ def gather(
         "bytes": sum(facts["bytes"] for facts in splits.values()),
         "tokens": sum(facts["tokens"] for facts in splits.values()),
         "dropped": dict(reasons.most_common()),
+        "passed_over": dict(_passed_over(sources, sifted).most_common()),
         "splits": {split: facts["documents"] for split, facts in splits.items()},
     }
     return {
@@ -71,6 +74,7 @@ def gather(
         "duplicates": chosen,
         "sources": _by_source(sources, pieces, sifted, written, failures),
         "splits": splits,
+        "passed_over": [writable(file.name) for source in sources for file in source.passed_over][:SHOWN],
         "tests": tests and {**tests, "found": _found(reasons, written)},
     }
 
@@ -80,6 +84,13 @@ def _sum(counters: Iterable[dict[str, int]]) -> Counter[str]:
     for counter in counters:
         total.update(counter)
     return total
+
+
+def _passed_over(sources: Sequence[Source], sifted: Sequence[Figures]) -> Counter[str]:
+    """Files that were not read for their endings, in folders and in archives."""
+    found: Counter[str] = _sum(figures["passed_over"] for figures in sifted)
+    found.update(unknown_ending(file.name) for source in sources for file in source.passed_over)
+    return found
 
 
 def _found(reasons: Counter[str], written: Sequence[Figures]) -> int:
@@ -221,7 +232,17 @@ def _sources(report: Figures) -> str:
         )
     headings = ["source", "read", "kept", "text", "tokens", "of the text", "of training", "seen"]
     note = "<p>“Seen” is how often training reads a source while it reads as much as the whole corpus.</p>"
-    return "<h2>Sources</h2>" + grid(headings, rows) + note
+    return "<h2>Sources</h2>" + grid(headings, rows) + note + _not_read(report)
+
+
+def _not_read(report: Figures) -> str:
+    counts = report["counts"].get("passed_over", {})
+    if not counts:
+        return ""
+    kinds = ", ".join(f"{escape(ending)} {count:,}" for ending, count in counts.items())
+    names = ", ".join(map(escape, report.get("passed_over", [])))
+    shown = f"{sum(counts.values()):,} files were not read, as their endings are not known ({kinds})"
+    return f"<p>{shown}{': ' + names if names else ''}.</p>"
 
 
 def _lengths(report: Figures) -> str:

@@ -19,7 +19,7 @@ from weft.corpus.formats import Reading, Skipped
 from weft.corpus.language import language_of
 from weft.corpus.near_duplicates import band_keys, plain_words, sign
 from weft.corpus.quality import Thresholds, why_not
-from weft.corpus.read import Document, scan, scan_range
+from weft.corpus.read import Document, scan, scan_range, unknown_ending
 from weft.corpus.tables import DROPPED, TEXTS, Table
 from weft.errors import InputError
 from weft.folders import disk_errors, private_folder, rename_unless_there, to_json, write_file
@@ -27,6 +27,7 @@ from weft.recipe import BuildSection, FilterSection
 
 FIGURES, KEYS, BANDS, SIGNATURES = "figures.json", "keys.bin", "bands.bin", "signatures.bin"
 EXAMPLES, EXAMPLE_LETTERS = 3, 280  # of each reason, in each piece
+PART = "part of a longer text"  # among the changes
 TEXTS_FILE, DROPPED_FILE = "texts.parquet", "dropped.parquet"
 ROWS = "test-rows.npy"  # in the folder of the work
 
@@ -43,6 +44,7 @@ class Figures:
     languages: Counter[str] = field(default_factory=Counter)  # of what was read
     lengths: Counter[str] = field(default_factory=Counter)  # powers of two of characters, of what was read
     examples: dict[str, list[str]] = field(default_factory=dict)
+    passed_over: Counter[str] = field(default_factory=Counter)  # files in archives, by endings that are not known
 
     def drop(self, reason: str, example: str) -> None:
         self.reasons[reason] += 1
@@ -88,6 +90,9 @@ def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection) -> F
     with Table(folder / TEXTS_FILE, TEXTS) as texts, Table(folder / DROPPED_FILE, DROPPED) as dropped:
         for shown, found in _scan(piece):
             lineage: dict[str, Any] = {"source": piece["source"], "file": shown}
+            if isinstance(found, Skipped) and found.is_passed_over:
+                figures.passed_over[unknown_ending(found.place)] += 1
+                continue
             if isinstance(found, Skipped):
                 reason = "empty" if found.is_empty else "unreadable"
                 figures.documents += 1
@@ -116,7 +121,7 @@ def _scan(piece: dict[str, Any]) -> Iterator[tuple[str, Document | Skipped]]:
         if part["end"] is None:
             found = scan(file, reading)
         else:
-            found = scan_range(file, part["begin"], part["end"], replace(reading, first_line=part["first_line"]))
+            found = scan_range(file, part["begin"], part["end"], replace(reading, first_number=part["first_number"]))
         try:
             for item in found:
                 yield part["shown"], item
@@ -144,6 +149,7 @@ class _Judge:
         figures.documents += 1
         figures.bytes += len(document.text.encode())
         text, done = (cleaned := clean(document.text, self.cleaning)).text, cleaned.done
+        done = (*done, PART) if document.is_part else done
         figures.changes.update(done)
         language = language_of(text) if text else None
         figures.languages[language or "unknown"] += 1

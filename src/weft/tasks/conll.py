@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import IO, Any
 
-from weft.tasks.lines import MOST_LINE, Line, read_lines
+from weft.sources.lines import MOST_LINE, Line, read_lines
 
 BLANKS = " \t\r\n"  # not every space of Unicode: some corpora have those as words
 BETWEEN = re.compile(rf"[{BLANKS}]*|-DOCSTART-([{BLANKS}].*)?", re.DOTALL)

@@ -7,29 +7,26 @@ begin with the names of their columns; where they do not, `header` says them (if
 it is not a row).
 """
 
-import csv
-import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
-from weft.corpus.formats import read_whole
-from weft.errors import InputError, needs
+from weft.errors import InputError
+from weft.sources.lines import read_lines
+from weft.sources.records import objects_in, read_json, read_json_lines, read_parquet
+from weft.sources.tables import read_quoted, read_tabbed
 from weft.tasks.conll import read_columns, read_universal
-from weft.tasks.lines import MOST_DOCUMENT, MOST_LINE, read_document, read_lines
 
 Numbered = tuple[int, dict[str, Any] | str]
 LONGEST_NAME = 64  # of a column; what is longer is a sentence
-SOME_ROWS = 64  # of Parquet, at a time
 TEXT = (".txt", ".text")
 UNNUMBERED = (".json", ".parquet")  # have rows and no lines
 
 
 def read_stream(ending: str, stream: IO[bytes], encoding: str, header: Sequence[str] | None) -> Iterator[Numbered]:
     if ending == ".csv":
-        return _table(_quoted(stream, encoding), header)
+        return _table(read_quoted(stream, encoding), header)
     if ending == ".tsv":
-        return _table(_tabbed(stream, encoding), header)
+        return _table(read_tabbed(stream, encoding), header)
     return READERS[ending](stream, encoding)
 
 
@@ -82,101 +79,17 @@ def _refuse_twins(names: list[str]) -> None:
         raise InputError(f"there is more than one column {twins[0]!r}. Name them all with finetune.data.columns.")
 
 
-def _quoted(stream: IO[bytes], encoding: str) -> Iterator[tuple[int, list[str] | str]]:
-    faults: list[str] = []
-    is_over = False
-
-    def texts() -> Iterator[str]:
-        nonlocal is_over
-        for line in read_lines(stream, encoding):
-            if line.fault:
-                faults.append(line.fault)
-            yield line.text
-        is_over = True
-
-    csv.field_size_limit(max(csv.field_size_limit(), MOST_LINE))
-    records = csv.reader(texts())
-    while True:
-        begins = records.line_num + 1
-        try:
-            fields: list[str] | str = next(records)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            fields = f"is not a row of a table ({error})"
-        if faults:
-            fields = faults[0]
-            faults.clear()
-        elif is_over:  # the reader asks for a line beyond the last only if a quote is open
-            fields = f"opens a quote that is never closed, and {records.line_num - begins} lines below it are lost"
-        if fields:
-            yield begins, fields
-
-
-def _tabbed(stream: IO[bytes], encoding: str) -> Iterator[tuple[int, list[str] | str]]:
-    for line in read_lines(stream, encoding):
-        if line.fault or line.content:
-            yield line.number, line.fault or line.content.split("\t")
-
-
-def _json_lines(stream: IO[bytes], encoding: str) -> Iterator[Numbered]:
-    for line in read_lines(stream, encoding):
-        if line.fault:
-            yield line.number, line.fault
-        elif line.text.strip():
-            value, fault = _parsed(line.text)
-            yield line.number, fault or _object(value, _may_be_half(line.text))
-
-
 def _json(stream: IO[bytes], encoding: str) -> Iterator[Numbered]:
-    text, fault = read_document(stream, encoding, MOST_DOCUMENT)
-    if fault or not text.strip():
-        if fault:
-            yield 0, fault
-        return
-    document, fault = _parsed(text)
-    if fault.startswith("is not JSON (Extra data"):  # many an ending .json stands for JSON lines
-        yield from _json_lines(io.BytesIO(text.encode()), "utf-8")
-        return
-    if fault:
-        yield 0, fault
-        return
+    return read_json(stream, encoding, None, _rows_of_document)
+
+
+def _rows_of_document(document: Any) -> Iterator[dict[str, Any] | str]:
     items = document.get("data") if isinstance(document, dict) else document
     if not isinstance(items, list):
         raise InputError('it is neither a list of objects nor like SQuAD ({"data": [{"paragraphs": …}]}).')
-    number, may_be_half = 0, _may_be_half(text)
     for item in items:
         is_article = isinstance(item, dict) and isinstance(item.get("paragraphs"), list)
-        for values in _questions(item) if is_article else [item]:
-            number += 1
-            yield number, values if isinstance(values, str) and is_article else _object(values, may_be_half)
-
-
-def _parsed(text: str) -> tuple[Any, str]:
-    try:
-        return json.loads(text), ""
-    except json.JSONDecodeError as error:
-        return None, f"is not JSON ({error.msg} at character {error.pos + 1})"
-    except (ValueError, RecursionError) as error:  # a number with thousands of digits; a bottomless nest
-        return None, f"is not JSON that can be read ({error})"
-
-
-def _may_be_half(text: str) -> bool:
-    """Whether there is an escape in it that stands for half a character, which no encoding can write; its other half
-    may be there too.
-    """
-    return "\\ud" in text or "\\uD" in text
-
-
-def _object(value: Any, may_be_half: bool) -> dict[str, Any] | str:
-    if not isinstance(value, dict):
-        return f"is not a JSON object, but a {type(value).__name__}"
-    if may_be_half:
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            return "has half of a surrogate pair, which is no text"
-    return value
+        yield from _questions(item) if is_article else objects_in([item])
 
 
 def _questions(article: dict[str, Any]) -> Iterator[dict[str, Any] | str]:
@@ -196,33 +109,10 @@ def _questions(article: dict[str, Any]) -> Iterator[dict[str, Any] | str]:
 
 
 def _parquet(stream: IO[bytes], encoding: str) -> Iterator[Numbered]:
-    pyarrow = needs("pyarrow", "corpus", "to read Parquet")
-    parquet = needs("pyarrow.parquet", "corpus", "to read Parquet")
-    if not stream.seekable():
-        data = read_whole(stream, MOST_DOCUMENT)
-        if data is None:
-            yield 0, f"is longer than {MOST_DOCUMENT:,} bytes; unpack it"
-            return
-        stream = io.BytesIO(data)
-    if not stream.read(1):
-        return
-    try:
-        file = parquet.ParquetFile(stream)
-        _refuse_twins(file.schema_arrow.names)
-        number = 0
-        for batch in file.iter_batches(SOME_ROWS):
-            for row in range(batch.num_rows):
-                number += 1
-                yield number, _taken(batch, row)
-    except (pyarrow.ArrowException, OSError) as error:
-        yield 0, f"is not a whole Parquet file ({str(error).splitlines()[0]})"
+    def choose(schema: Any) -> None:
+        _refuse_twins(schema.names)
 
-
-def _taken(batch: Any, row: int) -> dict[str, Any] | str:
-    try:
-        return {name: batch.column(place)[row].as_py() for place, name in enumerate(batch.schema.names)}
-    except ValueError as error:  # a string that is not UTF-8; a time that Python cannot tell
-        return f"has a value that cannot be read ({error})"
+    return read_parquet(stream, None, choose)
 
 
 def _texts(stream: IO[bytes], encoding: str) -> Iterator[Numbered]:
@@ -232,7 +122,7 @@ def _texts(stream: IO[bytes], encoding: str) -> Iterator[Numbered]:
 
 
 READERS: dict[str, Callable[[IO[bytes], str], Iterator[Numbered]]] = {
-    **dict.fromkeys((".jsonl", ".ndjson"), _json_lines),
+    **dict.fromkeys((".jsonl", ".ndjson"), read_json_lines),
     ".json": _json,
     ".parquet": _parquet,
     **dict.fromkeys((".conll", ".iob", ".iob2", ".bio", ".ner", ".bioes", ".tags", ".annotated", ".pos"), read_columns),

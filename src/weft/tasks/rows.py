@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from weft.corpus.archives import Refused, inner_name
-from weft.corpus.formats import Reading
 from weft.errors import InputError
-from weft.tasks.lines import MOST_LINE, Line, read_document, read_lines
+from weft.sources.encoding import codec_of
+from weft.sources.lines import MOST_LINE, Line, read_document, read_lines
 from weft.tasks.row_formats import UNNUMBERED, read_stream
 from weft.tasks.sources import Part, Source, ending, locate
 
@@ -59,7 +59,7 @@ def read_rows(
 
     `header` names the columns of tables that do not, and of parallel texts, which are source and target otherwise.
     """
-    Reading(encoding=encoding)  # an error if there is no such encoding
+    codec_of(encoding)  # an error if there is no such encoding
     sources = [locate(Path(path)) for path in ([source] if isinstance(source, str | Path) else source)]
     if not sources:
         raise InputError("There is no file to read rows from.")

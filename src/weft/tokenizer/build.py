@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import weft
-from weft.corpus.read import Readings, read_documents
+from weft.corpus.formats import Reading
+from weft.corpus.read import Readings, list_files, read_documents
 from weft.errors import InputError, suggest
 from weft.folders import MANIFEST, manifest, replace_folder, to_json
 from weft.progress import say
@@ -17,12 +18,14 @@ REPORT = "report.json"
 
 
 def build_tokenizer(
-    sources: Sequence[Path], folder: Path, kind: str, readings: Readings | None = None, **options: Any
+    sources: Sequence[Path], folder: Path, kind: str, readings: Reading | Readings | None = None, **options: Any
 ) -> dict[str, Any]:
     """Train, report, write; returns the report."""
     if kind not in get_args(Kind):
         known = get_args(Kind)
         raise InputError(f"There is no tokenizer kind {kind!r}{suggest(kind, known)}. Kinds: {', '.join(known)}.")
+    if readings is None or isinstance(readings, Reading):
+        list_files(sources, readings.format if readings else None).say_passed_over()
     say(f"Learning a {kind} vocabulary ...")
     tokenizer = train_tokenizer(sources, kind, readings=readings, **options)  # type: ignore[arg-type]
     say("Measuring it ...")

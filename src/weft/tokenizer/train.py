@@ -18,7 +18,8 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from weft.corpus.read import Readings, find_files, read_documents, text_size
+from weft.corpus.formats import Reading
+from weft.corpus.read import Readings, files_of, read_documents, text_size
 from weft.errors import InputError
 from weft.folders import to_json
 from weft.tokenizer.special import SPECIALS, Specials
@@ -38,7 +39,7 @@ def train_tokenizer(
     family: str | None = None,
     lowercase: bool = True,
     most_bytes: int | None = None,
-    readings: Readings | None = None,
+    readings: Reading | Readings | None = None,
 ) -> Tokenizer:
     """`vocabulary` counts the special tokens. Left out, it is 8,000 or what the text supports; characters take all."""
     specials = _specials(kind, family or FAMILY_OF[kind])
@@ -76,9 +77,9 @@ def _folder_files(engine: tokenizers.Tokenizer, specials: Specials, family: str)
 class _Stream:
     """The corpus as pieces of text. Where it is larger than the limit, documents are taken evenly all over it."""
 
-    def __init__(self, sources: Sequence[Path], most_bytes: int, readings: Readings) -> None:
+    def __init__(self, sources: Sequence[Path], most_bytes: int, readings: Reading | Readings) -> None:
         self.sources, self.readings, self.characters = sources, readings, 0
-        self.share = min(1.0, most_bytes / max(text_size(find_files(sources)), 1))
+        self.share = min(1.0, most_bytes / max(text_size(files_of(sources, readings)), 1))
 
     def __iter__(self) -> Iterator[str]:
         self.characters = 0

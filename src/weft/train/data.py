@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.corpus.formats import TEXT, Reading
 from weft.corpus.plan import reading_of
-from weft.corpus.read import Document, find_files, is_corpus, read_documents
+from weft.corpus.read import Document, find_files, is_corpus, list_files, read_documents
 from weft.corpus.split import SPLITS, Shares, Split, texts_of
 from weft.errors import FolderError, InputError, RecipeError
 from weft.folders import MANIFEST, read_json
@@ -52,7 +52,9 @@ def find_sources(section: CorpusSection, base: Path, unit: Unit) -> list[Source]
         if path in seen:
             raise RecipeError(f"corpus.sources: {entry.path} is the same as {seen[path]}; raise its weight instead.")
         seen[path] = entry.path
-        files, reading = tuple(find_files([base / entry.path])), Reading(**reading_of(entry, unit))
+        listing = list_files([base / entry.path], entry.format)
+        listing.say_passed_over()
+        files, reading = tuple(listing.files), Reading(**reading_of(entry, unit))
         sources.append(Source(files, entry.weight, _splitter(files, reading, shares), reading))
     return sources
 

@@ -7,7 +7,7 @@ with the next and still knows where it is.
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-from weft.corpus.formats import Reading, read_whole
+from weft.sources.encoding import codec_of
 
 MOST_LINE, MOST_DOCUMENT = 2**26, 2**30  # bytes
 PIECE = 2**20
@@ -23,18 +23,29 @@ class Line(NamedTuple):
         return self.text.removesuffix("\n").removesuffix("\r")
 
 
-def read_lines(stream: IO[bytes], encoding: str) -> Iterator[Line]:
-    codec, number = Reading(encoding=encoding).codec, 0  # the codec drops a byte-order mark
-    while data := stream.readline(MOST_LINE + 1):
-        number += 1
-        if len(data) > MOST_LINE:
-            while data and not data.endswith(b"\n"):
-                data = stream.readline(PIECE)
-            yield Line(number, "", f"has no end in {MOST_LINE:,} bytes")
+def read_lines(stream: IO[bytes], encoding: str, most: int | None = None, first: int = 1) -> Iterator[Line]:
+    """`first` is the number of the line at which the stream begins."""
+    codec, most = codec_of(encoding), most or MOST_LINE
+    for number, data in raw_lines(stream, most, first):
+        if data is None:
+            yield Line(number, "", f"has no end in {most:,} bytes")
         else:
             text, fault = decode(data, codec, encoding)
             yield Line(number, text, fault)
         codec = encoding
+
+
+def raw_lines(stream: IO[bytes], most: int, first: int) -> Iterator[tuple[int, bytes | None]]:
+    """None for a line that is too long; the rest of it is passed over without being kept."""
+    number = first
+    while line := stream.readline(most + 1):
+        if len(line) <= most:
+            yield number, line
+        else:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(PIECE)
+            yield number, None
+        number += 1
 
 
 def read_document(stream: IO[bytes], encoding: str, most: int) -> tuple[str, str]:
@@ -42,7 +53,19 @@ def read_document(stream: IO[bytes], encoding: str, most: int) -> tuple[str, str
     data = read_whole(stream, most)
     if data is None:
         return "", f"is longer than {most:,} bytes"
-    return decode(data, Reading(encoding=encoding).codec, encoding)
+    return decode(data, codec_of(encoding), encoding)
+
+
+def read_whole(stream: IO[bytes], most: int) -> bytes | None:
+    """All there is, if it is not too much; in pieces, as a buffer of `most` would be allocated at once."""
+    pieces: list[bytes] = []
+    size = 0
+    while piece := stream.read(PIECE):
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            return None
+    return b"".join(pieces)
 
 
 def decode(data: bytes, codec: str, encoding: str) -> tuple[str, str]:

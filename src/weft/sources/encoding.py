@@ -1,0 +1,20 @@
+"""The name of an encoding, checked before anything is read with it."""
+
+import codecs
+
+from weft.errors import InputError
+
+NOT_OF_TEXT = frozenset(("utf-7", "idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"))
+
+
+def codec_of(encoding: str) -> str:
+    """What decodes the beginning of a file: for UTF-8 the codec that takes a byte-order mark away."""
+    try:
+        name = codecs.lookup(encoding).name
+        lines = "a\nb".encode(name)
+        is_plain = lines == b"a\nb" and lines.decode(name) == "a\nb"
+    except (LookupError, UnicodeError, ValueError, TypeError):
+        raise InputError(f"There is no encoding {encoding!r} of text; some are utf-8, latin-1, gbk.") from None
+    if not is_plain or name in NOT_OF_TEXT:
+        raise InputError(f"{encoding} cannot be read in lines. Convert it first: iconv -f {encoding} -t utf-8.")
+    return "utf-8-sig" if name == "utf-8" else encoding

@@ -1,0 +1,57 @@
+"""Rows of tables, whatever quotes are in them."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.sources import tables
+from weft.sources.tables import read_quoted, read_tabbed
+
+plain = st.text("abc xyz", min_size=1, max_size=5).filter(str.strip)
+cell = st.text('a", \n\r', max_size=8)
+
+
+def quoted(text: str) -> list:
+    return list(read_quoted(io.BytesIO(text.encode()), "utf-8"))
+
+
+@given(st.lists(st.lists(cell, min_size=2, max_size=2), min_size=1, max_size=6))
+def test_what_csv_writes_comes_back(rows):
+    target = io.StringIO()
+    csv.writer(target).writerows(rows)
+    assert [fields for _, fields in quoted(target.getvalue())] == rows
+
+
+@given(st.lists(st.tuples(plain, plain), min_size=1, max_size=8), st.data())
+def test_one_open_quote_costs_one_row(rows, data):
+    broken = data.draw(st.integers(0, len(rows) - 1))
+    lines = [f"{a},{b}\n" for a, b in rows]
+    lines[broken] = f'x,"{rows[broken][1]}\n'
+    found = quoted("".join(lines))
+    assert [number for number, fields in found if isinstance(fields, str)] == [broken + 1]
+    assert [fields for _, fields in found if isinstance(fields, list)] == [
+        list(row) for number, row in enumerate(rows) if number != broken
+    ]
+
+
+def test_a_quote_that_a_later_row_closes_costs_no_row_in_between():
+    found = quoted('id,text\n1,"open\n2,b\n3,c\n4,close" d\n5,e\n')
+    assert [fields for _, fields in found if isinstance(fields, list)] == [
+        ["id", "text"], ["2", "b"], ["3", "c"], ["4", 'close" d'], ["5", "e"],
+    ]  # fmt: skip
+    assert [number for number, fields in found if isinstance(fields, str)] == [2]
+
+
+def test_a_quote_does_not_stay_open_for_ever(monkeypatch):
+    monkeypatch.setattr(tables, "MOST_LINES", 10)
+    found = quoted('a,b\n1,"open\n' + "".join(f"{number},x\n" for number in range(100)) + '"')
+    assert len([fields for _, fields in found if isinstance(fields, list)]) == 101
+
+
+@pytest.mark.parametrize("text", ['1\t"a\n2\t""\n3\tb"c"\n'])
+def test_quotes_are_characters_like_any_other_between_tabs(text):
+    found = list(read_tabbed(io.BytesIO(text.encode()), "utf-8"))
+    assert [fields for _, fields in found] == [line.split("\t") for line in text.splitlines()]
