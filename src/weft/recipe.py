@@ -322,6 +322,11 @@ class FinetuneSection(Section):
     dropout: float | None = Field(None, ge=0, lt=1, description="the family's own if left out")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     balanced: bool = Field(False, description="rare classes count as much as frequent ones")
+    metric: str | None = Field(
+        None,
+        description="the figure on validation that chooses the best step: accuracy, f1, mcc, spearman … by the task; "
+        "or loss. Ties go to the lower loss. Default: the task's own; with balanced, macro F1",
+    )
     crf: bool = Field(False, description="tag: decide the tags of a sentence together")
     prefix: str = Field("", description="before each source, such as 'summarize: '")
     beams: int = Field(4, ge=1, le=64, description="of texts that are written")
@@ -333,6 +338,9 @@ class FinetuneSection(Section):
     seeds: int = Field(1, ge=1, le=100, description="runs with seeds one after another; the best on validation is kept")
     log_every: int | None = Field(None, ge=1, description="steps")
     validate_every: int | None = Field(None, ge=1, description="steps")
+    validation_examples: int | None = Field(
+        None, ge=1, description="examples to validate on; with a budget in time as many as 5 % of it allow"
+    )
     checkpoint_every: int | None = Field(None, ge=1, description="steps")
     keep: int = Field(1, ge=1, description="checkpoints that stay, beside the best")
     patience: int | None = Field(None, ge=1, description="validations without a better one before the run stops")

@@ -118,18 +118,22 @@ def test_an_answer_whose_place_is_off_is_looked_for_in_its_context(tmp_path):
     ("tag", {"words": ["May"], "tags": ["B-MONTH"]}, "has the tag 'B-MONTH', which training never had"),
     ("intent", {"words": ["stop"], "tags": ["O"], "intent": "stop"}, "has the intent 'stop', which training never had"),
 ])  # fmt: skip
-def test_labels_that_training_never_had_are_left_out_of_validation_and_test(task, strange, reason, tmp_path):
+def test_labels_that_training_never_had_count_as_wrong_answers(task, strange, reason, tmp_path):
     data = {"train": str(write_rows(tmp_path / "train.jsonl", rows_of(task)))}
     for split, times in (("validation", 1), ("test", 2)):
         (tmp_path / split).mkdir()
         file = write_rows(tmp_path / split / "data.jsonl", rows_of(task, 6) + [strange] * times)
         data[split] = str(file)  # files of the same name
     report = learnt(tmp_path, task, data=data)
-    assert report["left_out"] == {
-        "validation": [f"data.jsonl, line 7 {reason}."],
-        "test": [f"data.jsonl, line 7 {reason} (2 of this kind)."],
-    }
-    assert report["examples"] == 6
+    assert report["left_out"] == {}
+    assert report["examples"] == 8
+    (note,) = [note for note in report["notes"] if "never had" in note]
+    assert note.startswith("2 of the 8 examples of data.jsonl have a label that training never had.")
+    assert f"data.jsonl, line 7 {reason}" in note
+    data["test"] = str(write_rows(tmp_path / "six.jsonl", rows_of(task, 6)))
+    known = learnt(tmp_path / "known", task, data=data)
+    for name in {"accuracy", "exact", "intent"} & set(report["figures"]) - ({"accuracy"} if task == "tag" else set()):
+        assert report["figures"][name] == pytest.approx(known["figures"][name] * 6 / 8), name
     nothing = write_rows(tmp_path / "strange.jsonl", [strange])
     sentence = refused(tmp_path / "none", task, data={**data, "validation": str(nothing)})
     assert f"No row of strange.jsonl can be used: strange.jsonl, line 1 {reason}. Known are: " in sentence
@@ -191,7 +195,7 @@ def test_data_that_is_not_there_is_named(data, reason, tmp_path):
 
 def test_a_part_is_held_out_and_said_if_there_is_no_validation(tmp_path):
     said = finetune(tmp_path, "classify")
-    assert "No validation data is named: 4 examples of train.jsonl are held out." in said.err
+    assert "No validation data is named: 4 examples of train.jsonl are held out, 4 groups" in said.err
     assert report_of(tmp_path / "run")["cost"]["training_examples"] == 36
 
 

@@ -123,17 +123,15 @@ def test_the_columns_of_the_recipe_are_known_to_the_model(tmp_path):
     assert len(weft("predict", model, "--file", tmp_path / "lines.txt").lines) == 1
 
 
-def test_evaluating_leaves_out_and_names_what_the_model_does_not_know(tuned, tmp_path):
+def test_evaluating_leaves_out_what_is_no_example_and_counts_unknown_labels_as_wrong(tuned, tmp_path):
     rows = [*rows_of("classify", 4), {"text": "so so", "label": "neutral"}, {"text": "", "label": "pos"}]
     data = write_rows(tmp_path / "data.jsonl", rows)
     said = weft("evaluate", tuned("classify") / "model", data, "-o", tmp_path, "--json")
-    left_out = [
-        "data.jsonl, line 6 has an empty text.",
-        "data.jsonl, line 5 has the label 'neutral', which training never had.",
-    ]
+    left_out = ["data.jsonl, line 6 has an empty text."]
     assert json.loads(said.out)["left_out"] == left_out
     assert report_of(tmp_path)["left_out"] == {"data.jsonl": left_out}
-    assert json.loads(said.out)["examples"] == 4
+    assert json.loads(said.out)["examples"] == 5
+    assert "data.jsonl, line 5 has the label 'neutral', which training never had." in json.loads(said.out)["notes"][0]
 
 
 def test_long_texts_are_cut_and_said_to_be(tuned, tmp_path):
@@ -260,11 +258,11 @@ def test_a_foreign_folder_can_be_judged_by_its_head(name, task, options, foreign
     assert (found["task"], found["examples"]) == (task, 3)
 
 
-def test_a_foreign_tagger_is_judged_on_the_tags_it_has(foreign, tmp_path):
+def test_a_foreign_tagger_is_wrong_where_it_does_not_have_the_tag(foreign, tmp_path):
     rows = [{"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]}, {"words": ["in", "Rome"], "tags": ["O", "B-LOC"]}]
     data = write_rows(tmp_path / "data.jsonl", rows)
     found = json.loads(weft("evaluate", foreign / "token", data, "--json").out)
-    assert found["examples"] == 1 and "'B-LOC', which training never had" in found["left_out"][0]
+    assert found["examples"] == 2 and "'B-LOC', which training never had" in found["notes"][0]
 
 
 @pytest.mark.parametrize(("name", "options", "reason"), [

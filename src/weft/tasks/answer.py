@@ -57,7 +57,10 @@ class Answer(ReadOff):
     head: ClassVar[str] = "span"
     roles: ClassVar[tuple[str, ...]] = ("question", "context", "answers")
     golds: ClassVar[tuple[str, ...]] = ("answers",)
+    compares_inside: ClassVar[bool] = False
+    grouped_by: ClassVar[str] = "title"
     score: ClassVar[str] = "f1"
+    metrics: ClassVar[tuple[str, ...]] = ("f1", "exact")
 
     with_none: bool = False  # some questions have no answer
 
@@ -143,6 +146,9 @@ class Answer(ReadOff):
             for one, share in zip(answer, shares, strict=True)
         ]
         return {**found[0], "others": found[1:5]} if details else found[0]
+
+    def compared(self, example: Example) -> tuple[str, ...]:
+        return (example.given[1],)
 
     def in_words(self, example: Example) -> str:
         question, context = example.given

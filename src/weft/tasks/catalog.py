@@ -1,6 +1,7 @@
 """The tasks by the names a recipe uses, and the task that a saved model knows."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from weft.errors import FolderError, InputError, suggest
@@ -16,7 +17,7 @@ from weft.tasks.pair import Pair
 from weft.tasks.rewrite import USUAL_TOKENS, Reply, Rewrite, Summarize, Translate
 from weft.tasks.similarity import Similarity
 from weft.tasks.tag import Tag
-from weft.tasks.task import Task
+from weft.tasks.task import ReadOff, Task
 
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classify, Pair, Similarity, Tag, Answer, Translate, Summarize, Reply, Intent)
@@ -26,6 +27,16 @@ WRITING = {"seq2seq", "causal"}  # heads
 
 def asked_task(section: FinetuneSection, label: Any) -> Task:
     """The task of a recipe, before it has seen its data but for one `label`: a list of them means several."""
+    task = _asked_task(section, label)
+    if not isinstance(task, ReadOff):
+        return task
+    # Who lets rare classes count as much as frequent ones wants them judged so.
+    macro = "f1_macro" if isinstance(task, Tag) else "f1"
+    metric = section.metric or (macro if section.balanced else "")
+    return replace(task, metric="f1" if metric == "f1_macro" and isinstance(task, Classify) else metric)
+
+
+def _asked_task(section: FinetuneSection, label: Any) -> Task:
     data = section.data
     kind = TASKS[section.task]
     if kind is Classify:
@@ -44,7 +55,8 @@ def asked_task(section: FinetuneSection, label: Any) -> Task:
 
 def facts_of(task: Task) -> dict[str, Any]:
     """What a model's weft.json keeps of its task. The labels are in its config."""
-    return {"name": task.name, "several": isinstance(task, Several), **task.settings()}
+    metric = {"metric": task.metric} if isinstance(task, ReadOff) and task.metric else {}
+    return {"name": task.name, "several": isinstance(task, Several), **metric, **task.settings()}
 
 
 def known_task(network: Network, description: Description, facts: Any, name: str | None = None) -> Task:
@@ -59,9 +71,14 @@ def _read(facts: Mapping[str, Any], description: Description) -> Task:
     if not isinstance(name, str) or name not in TASKS:
         raise FolderError(f"{MANIFEST} names the task {name!r}, which this version of weft does not know.")
     kind = Several if name == "classify" and facts.get("several") else TASKS[name]
-    settings = {key: value for key, value in facts.items() if key not in ("name", "several", "sequence_length")}
+    apart = ("name", "several", "sequence_length", "metric")
+    settings = {key: value for key, value in facts.items() if key not in apart}
     try:
-        return kind(labels=description.labels).with_settings(settings)
+        task = kind(labels=description.labels).with_settings(settings)
+        metric = facts.get("metric")
+        if isinstance(task, ReadOff) and metric in task.known_metrics:
+            task = replace(task, metric=metric)
+        return task
     except TypeError:
         raise FolderError(f"{MANIFEST} has settings of the task {name} that are not known.") from None
 

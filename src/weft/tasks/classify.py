@@ -32,8 +32,8 @@ from weft.model.packed import Packed
 from weft.objectives import answers
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_texts
-from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text
-from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
+from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text, with_unseen
+from weft.tasks.task import Example, Input, Reader, ReadOff, UnseenLabel
 
 MOST_IN_TABLE = 30  # labels in a confusion matrix that is looked at
 
@@ -46,6 +46,7 @@ class Classify(ReadOff):
     golds: ClassVar[tuple[str, ...]] = ("label",)
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "accuracy"
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1", "f1_weighted", "mcc")
 
     balanced: bool = False  # rare classes count as much as frequent ones
     weights: tuple[float, ...] | None = None  # of the classes, then
@@ -71,7 +72,7 @@ class Classify(ReadOff):
 
     def check(self, example: Example) -> None:
         if example.gold not in self.labels:
-            raise Unusable(f"has the label {example.gold!r}, which training never had")
+            raise UnseenLabel(f"has the label {example.gold!r}, which training never had")
 
     def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
         encoded = encode_texts([example.given for example in examples], reader)
@@ -89,23 +90,26 @@ class Classify(ReadOff):
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
         return list(network.head(self.head)(hidden, packed).float().softmax(-1).cpu().numpy())
 
-    def _numbers(self, examples: Sequence[Example]) -> np.ndarray:
-        return np.asarray([self.labels.index(example.gold) for example in examples])
+    def _numbers(self, examples: Sequence[Example], labels: Sequence[str] = ()) -> np.ndarray:
+        numbers = {label: number for number, label in enumerate(labels or self.labels)}
+        return np.asarray([numbers[example.gold] for example in examples])
 
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
-        table = confusion(self._numbers(examples), np.stack(answers).argmax(-1), len(self.labels))
+        labels = with_unseen(self.labels, (example.gold for example in examples))
+        table = confusion(self._numbers(examples, labels), np.stack(answers).argmax(-1), len(labels))
         return {name: float(value) for name, value in class_figures(table).items()}
 
     def judge(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> Judged:
-        gold, found = self._numbers(examples), np.stack(answers)
+        labels = with_unseen(self.labels, (example.gold for example in examples))
+        gold, found = self._numbers(examples, labels), _widened(np.stack(answers), len(labels))
         guessed = found.argmax(-1)
-        table = confusion(gold, guessed, len(self.labels))
+        table = confusion(gold, guessed, len(labels))
         return Judged(
             self.figures(examples, answers),
             confusion_intervals(table),
             credit=(gold == guessed).astype(float),
             regret=np.where(gold == guessed, 0.0, 1 - found[np.arange(len(gold)), gold]),
-            tables=[class_table(self.labels, table), *confusion_table(self.labels, table)],
+            tables=[class_table(labels, table), *confusion_table(labels, table)],
             calibration=calibration(found, gold),
         )
 
@@ -136,6 +140,7 @@ class Several(Classify):
     """Any number of labels at once."""
 
     score: ClassVar[str] = "f1_micro"
+    metrics: ClassVar[tuple[str, ...]] = ("f1_micro", "f1", "exact")
 
     separator: str | None = None  # between labels in a cell
     columns: tuple[str, ...] = ()  # one for each label, if they are not in one cell
@@ -162,7 +167,7 @@ class Several(Classify):
 
     def check(self, example: Example) -> None:
         if unknown := [label for label in example.gold if label not in self.labels]:
-            raise Unusable(f"has the label {unknown[0]!r}, which training never had")
+            raise UnseenLabel(f"has the label {unknown[0]!r}, which training never had")
 
     def _asked(self, encoded: list[Input], examples: Sequence[Example]) -> list[Input]:
         if any(example.gold is None for example in examples):
@@ -170,9 +175,12 @@ class Several(Classify):
         rows = self._rows(examples).astype(np.float32)
         return [replace(one, asked=rows[one.example]) for one in encoded]
 
-    def _rows(self, examples: Sequence[Example]) -> np.ndarray:
+    def _rows(self, examples: Sequence[Example], labels: Sequence[str] = ()) -> np.ndarray:
         """(N, L): who has which."""
-        return np.asarray([[label in example.gold for label in self.labels] for example in examples])
+        return np.asarray([[label in example.gold for label in labels or self.labels] for example in examples])
+
+    def _all_labels(self, examples: Sequence[Example]) -> tuple[str, ...]:
+        return with_unseen(self.labels, (label for example in examples for label in example.gold))
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         weights = None if self.weights is None else torch.tensor(self.weights)
@@ -183,14 +191,16 @@ class Several(Classify):
         return list(network.head(self.head)(hidden, packed).float().sigmoid().cpu().numpy())
 
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
-        return several_figures(self._rows(examples), np.stack(answers) > 0.5)
+        labels = self._all_labels(examples)
+        return several_figures(self._rows(examples, labels), _widened(np.stack(answers), len(labels)) > 0.5)
 
     def judge(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> Judged:
-        gold, found = self._rows(examples), np.stack(answers)
+        labels = self._all_labels(examples)
+        gold, found = self._rows(examples, labels), _widened(np.stack(answers), len(labels))
         exact = ((found > 0.5) == gold).all(-1).astype(float)
         tables = []
         rows = []
-        for number, label in enumerate(self.labels):
+        for number, label in enumerate(labels):
             scores = per_class(confusion(gold[:, number], found[:, number] > 0.5, 2))[1]
             rows.append(score_row(label, scores))
         tables.append(Table("Labels", SCORE_HEADINGS, rows))
@@ -220,6 +230,11 @@ class Several(Classify):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
         return replace(self, separator=settings.get("separator"), columns=tuple(settings.get("columns") or ()))
+
+
+def _widened(chances: np.ndarray, labels: int) -> np.ndarray:
+    """(N, labels): with 0 for labels that training never had."""
+    return np.pad(chances, ((0, 0), (0, labels - chances.shape[1])))
 
 
 SCORE_HEADINGS = ["", "precision", "recall", "F1", "how many"]

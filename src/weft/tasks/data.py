@@ -18,11 +18,10 @@ from weft.progress import say
 from weft.recipe import DataSection, Paths
 from weft.tasks.columns import ROLES, Columns, find_columns
 from weft.tasks.rows import BadRow, Row, read_rows
-from weft.tasks.task import Example, Task, Unusable
+from weft.tasks.task import Example, Task, UnseenLabel, Unusable
 from weft.tokens.keyed_shuffle import KeyedShuffle
 
 SAMPLE = 200  # rows that columns are guessed by
-HELD_OUT, MOST_HELD_OUT = 0.1, 2000  # of train, if there is no validation
 MOST_REASONS = 50
 SHOWN = 20  # labels in a message
 
@@ -59,6 +58,19 @@ class Split:
     where: str
     examples: list[Example]
     problems: Problems
+    unseen: list[Example] = field(default_factory=list)  # with labels that training never had
+    strange: Problems = field(default_factory=Problems)  # which those are
+
+    @property
+    def judged(self) -> list[Example]:
+        """Whoever has a label that training never had is answered wrongly, and counts as such."""
+        return [*self.examples, *self.unseen]
+
+    def unseen_sentence(self) -> str:
+        return (
+            f"{len(self.unseen):,} of the {len(self.judged):,} examples of {self.where} have a label that training "
+            f"never had. They count as wrong answers. The first: {self.strange.sentences()[0]}"
+        )
 
     @cached_property
     def mended(self) -> Problems:
@@ -145,26 +157,31 @@ def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Split:
         except Unusable as reason:
             problems.add(str(reason), row.place)
             continue
-        examples.append(replace(example, place=row.place))
+        group = row.values.get(task.grouped_by) if task.grouped_by else None
+        examples.append(replace(example, place=row.place, group=group if isinstance(group, str) else ""))
     if not examples:
         raise InputError(problems.nothing_left(where))
     return Split(where, examples, problems)
 
 
 def checked(task: Task, split: Split) -> Split:
-    """As the task learns it, and without what it cannot judge: labels that training never had."""
-    kept = []
+    """As the task learns it. What has a label that training never had is set apart."""
+    kept, unseen, strange = [], [], Problems()
     for example in task.harmonized(split.examples):
         try:
             task.check(example)
+        except UnseenLabel as reason:
+            strange.add(str(reason), example.place)
+            unseen.append(example)
         except Unusable as reason:
             split.problems.add(str(reason), example.place)
         else:
             kept.append(example)
     if not kept:
         known = ", ".join(task.labels[:SHOWN]) + (" …" if len(task.labels) > SHOWN else "")
-        raise InputError(f"{split.problems.nothing_left(split.where)} Known are: {known}.")
-    return Split(split.where, kept, split.problems)
+        problems = strange if strange.count else split.problems
+        raise InputError(f"{problems.nothing_left(split.where)} Known are: {known}.")
+    return Split(split.where, kept, split.problems, unseen, strange)
 
 
 def some_of(examples: Sequence[Example], count: int | None, seed: int) -> list[Example]:
@@ -173,14 +190,3 @@ def some_of(examples: Sequence[Example], count: int | None, seed: int) -> list[E
         return list(examples)
     picked = np.sort(KeyedShuffle(len(examples), seed)[np.arange(count)])
     return [examples[i] for i in picked]
-
-
-def hold_out(split: Split, seed: int) -> tuple[Split, Split]:
-    """A part of the training data to validate on, where no other was given."""
-    count = min(MOST_HELD_OUT, max(1, round(len(split.examples) * HELD_OUT)))
-    if len(split.examples) < 2:
-        raise InputError(f"{split.where} has a single usable example: none is left to validate on.")
-    out = set(KeyedShuffle(len(split.examples), seed)[np.arange(count)].tolist())
-    kept = [example for number, example in enumerate(split.examples) if number not in out]
-    held = [split.examples[number] for number in sorted(out)]
-    return Split(split.where, kept, split.problems), Split(f"{split.where} (held out)", held, Problems())

@@ -6,7 +6,7 @@ data and answers the same questions. Latency is measured one example at a time, 
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,8 @@ class Subject:
 
     def answers_and_cut(self, examples: Sequence[Example]) -> tuple[list[Any], int]:
         """And how many of the examples were longer than the model reads."""
-        return self.task.answers(self.network, examples, self.reader)
+        # Without what is right: it may be something that training never had, and nobody is to look at it.
+        return self.task.answers(self.network, [replace(one, gold=None) for one in examples], self.reader)
 
 
 def say_cut(cut: int, count: int, reader: Reader) -> None:
@@ -111,6 +112,7 @@ class Evaluation:
     cost: dict[str, Any]
     cut: int = 0  # examples that are longer than the model reads
     baseline: Compared | None = None
+    notes: tuple[str, ...] = ()  # what to know before the figures are believed
 
     @property
     def figures(self) -> dict[str, float]:
@@ -128,6 +130,8 @@ class Evaluation:
             "intervals": {name: [gap.low, gap.high] for name, gap in self.judged.intervals.items()},
             "cost": self.cost,
         }
+        if self.notes:
+            found["notes"] = list(self.notes)
         if self.cut:
             found["cut"] = self.cut
         if self.judged.calibration is not None:
@@ -164,10 +168,18 @@ def training_facts(results: Mapping[str, Any], examples: int | None = None) -> d
 
 
 def evaluate_on(
-    subject: Subject, split: Split, train: Sequence[Example] | None, *, training: dict[str, Any] | None = None
+    subject: Subject,
+    split: Split,
+    train: Sequence[Example] | None,
+    *,
+    training: dict[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> Evaluation:
     """`train`: what a baseline learns from; none is made without."""
-    task, examples = subject.task, split.examples
+    task, examples = subject.task, split.judged
+    if split.unseen:
+        notes = [*notes, split.unseen_sentence()]
+        say(notes[-1])
     began = time.perf_counter()
     answers, cut = _answer_all(subject, split)
     say_cut(cut, len(examples), subject.reader)
@@ -185,26 +197,26 @@ def evaluate_on(
         name, guessed = task.baseline(train, examples)
         baseline = Compared(name, task.judge(examples, guessed), time.perf_counter() - began)
     slices = _slices(task, examples, judged.credit)
-    return Evaluation(task, split.where, examples, answers, judged, slices, cost, cut, baseline)
+    return Evaluation(task, split.where, examples, answers, judged, slices, cost, cut, baseline, tuple(notes))
 
 
 def score_on(subject: Subject, split: Split) -> float:
     """The figure that decides, alone."""
     task, answers = subject.task, _answer_all(subject, split)[0]
     if isinstance(task, ReadOff):
-        return task.figures(split.examples, answers)[task.score]
-    judged = task.judge(split.examples, answers)
+        return task.figures(split.judged, answers)[task.deciding]
+    judged = task.judge(split.judged, answers)
     return judged.figures[deciding_figure(task, judged)]
 
 
 def deciding_figure(task: Task, judged: Judged) -> str:
     """Its name. Texts that are written have none that tells the best weights: it is the one that stands first."""
-    return task.score if isinstance(task, ReadOff) else next(iter(judged.figures))
+    return task.deciding if isinstance(task, ReadOff) else next(iter(judged.figures))
 
 
 def _answer_all(subject: Subject, split: Split) -> tuple[list[Any], int]:
     """And how many were longer than the model reads."""
-    examples = split.examples
+    examples = split.judged
     say(f"{subject.folder or 'The model'} answers the {len(examples):,} examples of {split.where} ...")
     answers: list[Any] = []
     cut = 0

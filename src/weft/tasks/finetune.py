@@ -30,15 +30,16 @@ from weft.recipe_file import check_section, read_recipe
 from weft.tasks.answer import Answer
 from weft.tasks.build import from_family, from_folder, reader_for
 from weft.tasks.catalog import TASKS
-from weft.tasks.data import Split
+from weft.tasks.classify import Classify, Several
+from weft.tasks.data import Split, some_of
 from weft.tasks.evaluation import Evaluation, Subject, evaluate_on, require_packages, say_cut, score_on, training_facts
 from weft.tasks.lora import Adapted, adapt, freeze_backbone
 from weft.tasks.plan import choose, chosen_optimizer, spec_of
 from weft.tasks.report import write_task_report
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.saving import copy_model, write_task_model
-from weft.tasks.splits import Splits, count_classes, read_data
-from weft.tasks.task import Example, Input, Learnt, Reader, ReadOff, Task, ask, count_cut, groups, read_off
+from weft.tasks.splits import Splits, count_classes, metric_error, read_data
+from weft.tasks.task import LOSS, Example, Input, Learnt, Reader, ReadOff, Task, ask, count_cut, groups, read_off
 from weft.tasks.vocabulary import prepare_tokenizer
 from weft.threads import thread_count_restored, use_threads
 from weft.tokenizer.tokenizer import Tokenizer
@@ -119,7 +120,8 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
     say_cut(count_cut(inputs), len(splits.train.examples), reader)
     plan = _planned(folder) if resume else None
     if plan is None:
-        plan = choose(section, base, task, built.network, inputs, reader.most_tokens)
+        held_out = task.inputs(splits.validation.examples, reader)
+        plan = choose(section, base, task, built.network, inputs, reader.most_tokens, held_out)
         _save_plan(folder, recipe, base, plan)
     use_threads(plan.threads)  # as the run began: the last bits of a product depend on their number
     _say_plan(built, plan, splits)
@@ -142,6 +144,7 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
         judged_on,
         splits.train.examples if section.baseline else None,
         training=training_facts(best, len(splits.train.examples)),
+        notes=_notes(splits, judged_on),
     )
     if plan.seeds > 1:
         best["seeds"] = _over_seeds(runs, place, evaluation, splits.test)
@@ -149,6 +152,17 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
     write_task_report(folder, recipe.name, evaluation, splits.by_use(), best)
     finish(folder, results)
     return results
+
+
+def _notes(splits: Splits, judged_on: Split) -> list[str]:
+    if splits.test is not None:
+        return list(splits.notes)
+    note = (
+        f"There is no test data: these figures are of {judged_on.where}, the validation data that chose the best step. "
+        "On new data they are a little lower."
+    )
+    say(note)
+    return [note, *splits.notes]
 
 
 def after_pretraining(recipe: Recipe, model: Path) -> Recipe:
@@ -182,6 +196,7 @@ def check(recipe: Recipe, base: Path) -> FinetuneSection:
         raise RecipeError("tokenizer goes with a fresh model; a model folder has its own.")
     read_budget(section.budget, "finetune.budget")
     _check_useless(section, base)
+    _check_metric(section)
     require_packages(TASKS[section.task], beside=section.baseline, without="finetune.baseline: false")
     return section
 
@@ -232,6 +247,15 @@ def _check_useless(section: FinetuneSection, base: Path) -> None:
             raise RecipeError(f"finetune.data.{name} {reason}.")
 
 
+def _check_metric(section: FinetuneSection) -> None:
+    """As far as it can be known before the data is read."""
+    kind = TASKS[section.task]
+    known = (*kind.metrics, "f1_macro") if issubclass(kind, ReadOff) else ()
+    known = (*known, *Several.metrics) if kind is Classify else known
+    if section.metric not in (None, LOSS, *known):
+        raise metric_error(str(section.metric), section.task, kind.metrics if issubclass(kind, ReadOff) else ())
+
+
 def _check_room(task: Task, saved: Architecture, reader: Reader, example: Example, inputs: list[Input]) -> None:
     """What is read, and written behind it, must fit into the model's positions."""
     limit = longest(saved.embedding.positions)
@@ -265,7 +289,7 @@ def _learn(
 ) -> dict[str, Any]:
     """Train, go back to the best weights, and say how good they are on validation."""
     network, task = built.network, materials.task
-    held_out = materials.splits.validation.examples
+    held_out = some_of(materials.splits.validation.examples, plan.validation_examples, plan.seed)
     questions = task.inputs(held_out, reader)
 
     def measure() -> dict[str, float]:
@@ -287,13 +311,13 @@ def _learn(
         return {"validation_loss": loss, **figures}
 
     spec = spec_of(plan, seed)
-    best_by = f"validation_{task.score}" if isinstance(task, ReadOff) else None
+    best_by = f"validation_{task.deciding}" if isinstance(task, ReadOff) and task.metric != LOSS else None
     hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(device(), spec.precision))
     order = Order((len(inputs),), (1.0,), seed)
     state = train(network, [Learnt(task, inputs)], order, spec, folder, resume=resume, hooks=hooks)
     if state["best"] is not None and state["best"] != state["step"]:
         restore_weights(folder / CHECKPOINTS / f"step-{state['best']:06}", network)
-    validation = measure()
+    validation = _measured(folder, state["best"]) or measure()
     network.eval()
     learning = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
     return {
@@ -310,13 +334,19 @@ def _learn(
     }
 
 
+def _measured(folder: Path, step: int | None) -> dict[str, float]:
+    """What was measured on validation after a step."""
+    lines = [line for line in read_metrics(folder) if line["step"] == step and "validation_loss" in line]
+    return {name: value for name, value in lines[-1].items() if name.startswith("validation_")} if lines else {}
+
+
 def _over_seeds(
     runs: list[tuple[dict[str, Any], Path]], kept: Path, evaluation: Evaluation, test: Split | None
 ) -> dict[str, Any]:
     """How much is luck: the score on validation over the seeds, and on the test set, if there is one."""
     scores = [run["score"] for run, _ in runs]
-    read_off = isinstance(evaluation.task, ReadOff)  # of what writes texts, the loss decides
-    found = _spread(evaluation.score, scores) if read_off else _spread("loss", [-score for score in scores])
+    by_figure = isinstance(evaluation.task, ReadOff) and evaluation.task.metric != LOSS
+    found = _spread(evaluation.score, scores) if by_figure else _spread("loss", [-score for score in scores])
     found["training_seconds"] = round(sum(run["training_seconds"] for run, _ in runs), 1)
     if test is not None:
         known = {kept: evaluation.figures[evaluation.score]}

@@ -26,9 +26,9 @@ from weft.model.packed import Packed
 from weft.objectives.answers import Classes
 from weft.objectives.objective import Batch
 from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
-from weft.tasks.labels import label_set, read_label
+from weft.tasks.labels import label_set, read_label, with_unseen
 from weft.tasks.tag import Tag, entities, text_of
-from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
+from weft.tasks.task import Example, Input, Reader, ReadOff, UnseenLabel, Unusable
 
 PREFIX = "intent:"
 
@@ -53,6 +53,7 @@ class Intent(ReadOff):
     golds: ClassVar[tuple[str, ...]] = ("tags", "intent")
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "exact"
+    metrics: ClassVar[tuple[str, ...]] = ("exact", "intent", "slot_f1")
 
     at_spaces: bool = False  # as in tagging
 
@@ -95,7 +96,7 @@ class Intent(ReadOff):
 
     def check(self, example: Example) -> None:
         if example.gold.intent not in self.intents:
-            raise Unusable(f"has the intent {example.gold.intent!r}, which training never had")
+            raise UnseenLabel(f"has the intent {example.gold.intent!r}, which training never had")
         self.slots.check(replace(example, gold=example.gold.tags))
 
     def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
@@ -161,12 +162,13 @@ class Intent(ReadOff):
         gold, said = [one.gold.tags for one in examples], [tags for _, tags in answers]
         slot_f1 = sum_intervals(entity_counts(gold, said)[1], counted_figures)["f1"]
         intervals = {"exact": mean_interval(exact), "intent": mean_interval(right[:, 0]), "slot_f1": slot_f1}
-        numbers = [self.intents.index(one.gold.intent) for one in examples]
-        table = confusion(numbers, [int(chances.argmax()) for chances, _ in answers], len(self.intents))
+        intents = with_unseen(self.intents, (one.gold.intent for one in examples))
+        numbers = [intents.index(one.gold.intent) for one in examples]
+        table = confusion(numbers, [int(chances.argmax()) for chances, _ in answers], len(intents))
         slots = [score_row(kind, score) for kind, score in per_type(gold, said).items()]
         tables = [
-            class_table(self.intents, table, "Intents"),
-            *confusion_table(self.intents, table),
+            class_table(intents, table, "Intents"),
+            *confusion_table(intents, table),
             Table("Slots", SCORE_HEADINGS, slots),
         ]
         sure = np.asarray([float(chances.max()) for chances, _ in answers])

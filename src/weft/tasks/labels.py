@@ -94,6 +94,11 @@ def label_set(found: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(names))
 
 
+def with_unseen(labels: Sequence[str], golds: Iterable[str]) -> tuple[str, ...]:
+    """And after them those of the gold that are not among them: nobody can answer with these."""
+    return (*labels, *sorted(set(golds) - set(labels)))
+
+
 def balance(counts: Counter[str], labels: Sequence[str]) -> list[float]:
     """Weights that make every class count alike, 1 on average over the examples."""
     total = sum(counts.values())

@@ -25,6 +25,7 @@ def pair_in_words(example: Example) -> str:
 @dataclass(frozen=True)
 class Pair(Classify):
     name: ClassVar[str] = "pair"
+    compares_inside: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ("text", "second", "label")
 
     def given(self, values: Mapping[str, Any]) -> tuple[str, str]:
@@ -42,3 +43,6 @@ class Pair(Classify):
 
     def in_words(self, example: Example) -> str:
         return pair_in_words(example)
+
+    def compared(self, example: Example) -> tuple[str, ...]:
+        return example.given

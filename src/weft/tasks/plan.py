@@ -2,10 +2,13 @@
 
 import copy
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from weft.errors import RecipeError
 from weft.folders import known_facts
@@ -13,11 +16,11 @@ from weft.model.network import Network
 from weft.progress import say
 from weft.recipe import FinetunePlan, FinetuneSection, ModelSection
 from weft.tasks.rewrite import Rewrite
-from weft.tasks.task import Input, Learnt, Task
+from weft.tasks.task import Input, Learnt, Task, ask, groups
 from weft.threads import use_threads
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget, steps_of
-from weft.train.loop import TrainSpec
+from weft.train.loop import TrainSpec, validate
 from weft.train.materials import habits
 from weft.train.optimizers import OptimizerSpec
 from weft.train.schedules import Schedule
@@ -31,6 +34,9 @@ MUON_RATE, MUON_MATRICES = 5e-3, 0.02  # AdamW's part, and Muon's; also of a mod
 EASIER = {"all": 1.0, "lora": 5.0, "head": 20.0}  # what learns less can learn faster
 VALIDATIONS = 10
 TIME_SHARE = 0.92  # of a budget in time that goes to steps: the rest validates and saves
+VALIDATION_SHARE = 0.05  # of a budget in time, at most
+FEWEST_VALIDATIONS, FEWEST_EXAMPLES = 2, 32
+TRIED = 64  # examples that say how long validation takes
 TRIAL_SECONDS = 1.0
 BETAS = (0.9, 0.999)
 
@@ -52,7 +58,13 @@ def _optimizer_of(folder: Path) -> str | None:
 
 
 def choose(
-    section: FinetuneSection, base: Path, task: Task, network: Network, inputs: Sequence[Input], length: int
+    section: FinetuneSection,
+    base: Path,
+    task: Task,
+    network: Network,
+    inputs: Sequence[Input],
+    length: int,
+    held_out: Sequence[Input],
 ) -> FinetunePlan:
     width, optimizer = network.architecture.width, chosen_optimizer(section, base)
     if optimizer == "muon" or isinstance(section.model, ModelSection):
@@ -84,11 +96,14 @@ def choose(
     if section.precision is None:
         plan = plan.model_copy(update={"precision": faster_precision(try_with)})
     budget = read_budget(plan.budget, "finetune.budget")
+    validations = VALIDATIONS
     if budget.kind == "seconds":
-        steps = _steps_in(budget.amount / plan.seeds, median(times.get(plan.precision) or try_with(plan.precision)))
+        seconds = budget.amount / plan.seeds
+        steps = _steps_in(seconds, median(times.get(plan.precision) or try_with(plan.precision)))
+        plan, validations = _quickly_validated(plan, seconds, steps, task, network, held_out)
     else:
         steps = _steps_of(budget, plan, inputs)
-    interval = max(1, math.ceil(steps / VALIDATIONS))
+    interval = max(1, math.ceil(steps / validations))
     chosen = {"log_every": max(1, min(10, steps // 100)), "validate_every": interval, "checkpoint_every": interval}
     chosen = {key: value for key, value in chosen.items() if getattr(section, key) is None}
     return plan.model_copy(update={**chosen, "budget": f"{steps} steps"})
@@ -112,6 +127,34 @@ def spec_of(plan: FinetunePlan, seed: int) -> TrainSpec:
         seed=seed,
         **habits(plan),
     )
+
+
+def _quickly_validated(
+    plan: FinetunePlan, seconds: float, steps: int, task: Task, network: Network, held_out: Sequence[Input]
+) -> tuple[FinetunePlan, int]:
+    """How often to validate, and on how many examples, so that it takes a small share of the time at most."""
+    examples = len({one.example for one in held_out})
+    wanted = min(plan.validation_examples or examples, examples)
+    each = _validation_seconds(task, network, held_out) / examples
+    allowed = VALIDATION_SHARE * seconds / max(each, 1e-9)  # examples, over all validations
+    validations = min(VALIDATIONS, max(FEWEST_VALIDATIONS, int(allowed / wanted)))
+    if plan.validate_every != 1:  # was asked for
+        validations = math.ceil(steps / plan.validate_every)
+    most = max(FEWEST_EXAMPLES, int(allowed / validations))
+    if plan.validation_examples is not None or most >= examples:
+        return plan, validations
+    say(f"Validation is on {most:,} of {examples:,} examples, so that it takes about 5 % of the time at most.")
+    return plan.model_copy(update={"validation_examples": most}), validations
+
+
+def _validation_seconds(task: Task, network: Network, inputs: Sequence[Input]) -> float:
+    """By a few of the inputs."""
+    some = [inputs[i] for i in np.unique(np.linspace(0, len(inputs) - 1, TRIED).astype(int))]
+    batches = [ask(task, [some[i] for i in part]) for part in groups(some)]
+    validate(network, batches[:1])  # the first makes things ready
+    began = time.perf_counter()
+    validate(network, batches)
+    return (time.perf_counter() - began) * sum(len(one.ids) for one in inputs) / sum(len(one.ids) for one in some)
 
 
 def _steps_in(seconds: float, step: float) -> int:

@@ -60,6 +60,7 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
     return [
         f"<h1>{escape(name)}</h1>",
         f"<p>{escape(said)}</p>",
+        *(f"<p>{escape(note)}</p>" for note in evaluation.notes),
         tiles(shown),
         "<h2>How good, next to a classical method</h2>",
         _comparison(evaluation),

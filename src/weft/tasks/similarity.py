@@ -27,10 +27,12 @@ from weft.tasks.task import Example, Input, Reader, ReadOff
 class Similarity(ReadOff):
     name: ClassVar[str] = "similarity"
     head: ClassVar[str] = "sequence"
+    compares_inside: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ("text", "second", "score")
     golds: ClassVar[tuple[str, ...]] = ("score",)
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "spearman"
+    metrics: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
 
     @property
     def outputs(self) -> int:
@@ -82,6 +84,9 @@ class Similarity(ReadOff):
 
     def in_words(self, example: Example) -> str:
         return pair_in_words(example)
+
+    def compared(self, example: Example) -> tuple[str, ...]:
+        return example.given
 
     def gold_in_words(self, example: Example) -> str:
         return f"{example.gold:g}"

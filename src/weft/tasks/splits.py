@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from weft.errors import RecipeError, suggest
 from weft.progress import say
 from weft.recipe import FinetuneSection
 from weft.tasks.catalog import TASKS, asked_task
-from weft.tasks.data import Split, checked, first_label, hold_out, paths_of, read_split, some_of
-from weft.tasks.task import Example, Task
+from weft.tasks.data import Problems, Split, checked, first_label, paths_of, read_split, some_of
+from weft.tasks.hold_out import hold_out
+from weft.tasks.overlap import find_overlap
+from weft.tasks.task import LOSS, Example, ReadOff, Task
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,7 @@ class Splits:
     train: Split
     validation: Split
     test: Split | None
+    notes: tuple[str, ...] = ()  # what was held out, and what the splits have in common
 
     def by_use(self) -> dict[str, Split]:
         """Not by file: files of the same name may be in different folders."""
@@ -35,16 +39,45 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
     others = {}
     for name, said in (("validation", data.validation), ("test", data.test)):
         others[name] = None if said is None else read_split(task, paths_of(said, base), data)
-    task = task.settle(train.examples)  # before some are held out: they may be all that have a rare label
-    validation = others["validation"]
+    # Before some are held out: they may be all that have a rare label.
+    task = checked_metric(task.settle(train.examples))
+    validation, notes = others["validation"], []
     if validation is None:
-        train, validation = hold_out(train, section.seed)
-        say(f"No validation data is named: {len(validation.examples):,} examples of {train.where} are held out.")
+        train, validation, note = _held_out(task, train, section.seed)
+        notes.append(note)
     splits = [train, validation, *([others["test"]] if others["test"] else [])]
     splits = [checked(task, split) for split in splits]
     for split in splits:
         _say_split(task, split)
-    return task, Splits(splits[0], splits[1], splits[2] if len(splits) > 2 else None)
+    named = {"train": splits[0], **dict(zip(("validation", "test"), splits[1:], strict=False))}
+    if others["validation"] is None:  # of which training has nothing
+        del named["validation"]
+    notes += find_overlap(task, named) if len(named) > 1 else []
+    for note in notes:
+        say(note)
+    return task, Splits(splits[0], splits[1], splits[2] if len(splits) > 2 else None, tuple(notes))
+
+
+def _held_out(task: Task, train: Split, seed: int) -> tuple[Split, Split, str]:
+    found = hold_out(task, train.examples, seed, train.where)
+    kept, held = ([train.examples[number] for number in numbers] for numbers in (found.kept, found.held))
+    rest = Split(f"{train.where} (held out)", held, Problems())
+    return replace(train, examples=kept), rest, found.sentence(train.where)
+
+
+def checked_metric(task: Task) -> Task:
+    """An error if the metric that was named is none of this task with these labels."""
+    if isinstance(task, ReadOff) and task.metric not in ("", LOSS, *task.known_metrics):
+        raise metric_error(task.metric, task.name, task.known_metrics)
+    return task
+
+
+def metric_error(metric: str, task: str, known: Sequence[str]) -> RecipeError:
+    known = (*known, LOSS)
+    return RecipeError(
+        f"finetune.metric: {metric} is no metric that can choose the best step of {task} on this data"
+        f"{suggest(metric, known)}. There are: {', '.join(known)}."
+    )
 
 
 def _say_split(task: Task, split: Split) -> None:

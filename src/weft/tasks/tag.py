@@ -19,7 +19,7 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.evaluate.baselines.tag import PhraseLookup, TagLookup
 from weft.evaluate.bootstrap import sum_intervals
-from weft.evaluate.classes import confusion
+from weft.evaluate.classes import class_figures, confusion
 from weft.evaluate.entities import (
     counted_figures,
     entity_counts,
@@ -39,8 +39,8 @@ from weft.objectives.objective import Batch
 from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
 from weft.tasks.crf import Crf, Tagging, crf_of
 from weft.tasks.encode import encoded
-from weft.tasks.labels import balance, label_set
-from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
+from weft.tasks.labels import balance, label_set, with_unseen
+from weft.tasks.task import Example, Input, Reader, ReadOff, UnseenLabel, Unusable
 from weft.tasks.words import are_cut_at_spaces, places_of, read_tagged, read_words
 from weft.tokenizer.tokenizer import Tokenizer
 
@@ -63,6 +63,7 @@ class Tag(ReadOff):
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags")
     golds: ClassVar[tuple[str, ...]] = ("tags",)
+    metrics: ClassVar[tuple[str, ...]] = ("f1", "precision", "recall", "f1_macro", "accuracy")
 
     entities: bool = False  # the tags are parts of entities, and entities are what counts
     crf: bool = False
@@ -73,6 +74,10 @@ class Tag(ReadOff):
     @property
     def score(self) -> str:  # type: ignore[override]
         return "f1" if self.entities else "accuracy"
+
+    @property
+    def known_metrics(self) -> tuple[str, ...]:
+        return self.metrics if self.entities else ("accuracy", "f1_macro")
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
         words = values.get("words")
@@ -116,7 +121,7 @@ class Tag(ReadOff):
         if self.entities and (odd := [tag for tag in example.gold if not is_part(tag)]):
             raise Unusable(f"has the tag {odd[0]!r}, which is no part of an entity (B-…, I-…) and not O")
         if unknown := [tag for tag in example.gold if tag not in self.labels]:
-            raise Unusable(f"has the tag {unknown[0]!r}, which training never had")
+            raise UnseenLabel(f"has the tag {unknown[0]!r}, which training never had")
 
     def prepare(self, network: Network, train: Sequence[Example]) -> None:
         if self.crf:
@@ -203,7 +208,17 @@ class Tag(ReadOff):
     def figures(self, examples: Sequence[Example], answers: Sequence[Sequence[str]]) -> dict[str, float]:
         gold = [example.gold for example in examples]
         figures = {"accuracy": tag_accuracy(gold, answers)}
-        return {**entity_figures(gold, answers), **figures} if self.entities else figures
+        if self.entities:
+            return {**entity_figures(gold, answers), **figures}
+        return {**figures, "f1_macro": float(class_figures(self._tables(gold, answers)[0])["f1"])}
+
+    def _tables(self, gold: Sequence[Any], answers: Sequence[Any]) -> tuple[np.ndarray, list[Table]]:
+        """Of plain tags: the confusion matrix, and as tables."""
+        labels = with_unseen(self.labels, (tag for tags in gold for tag in tags))
+        numbers = {label: number for number, label in enumerate(labels)}
+        right, said = ([numbers[tag] for tags in side for tag in tags] for side in (gold, answers))
+        table = confusion(right, said, len(labels))
+        return table, [class_table(labels, table, "Tags"), *confusion_table(labels, table)]
 
     def judge(self, examples: Sequence[Example], answers: Sequence[Sequence[str]]) -> Judged:
         gold = [example.gold for example in examples]
@@ -220,10 +235,7 @@ class Tag(ReadOff):
             rows = [score_row(kind, score) for kind, score in per_type(gold, answers).items()]
             tables = [Table("Entities", SCORE_HEADINGS, rows)]
         else:
-            numbers = {label: number for number, label in enumerate(self.labels)}
-            right_tags, said_tags = ([numbers[tag] for tags in side for tag in tags] for side in (gold, answers))
-            table = confusion(right_tags, said_tags, len(self.labels))
-            tables = [class_table(self.labels, table, "Tags"), *confusion_table(self.labels, table)]
+            tables = self._tables(gold, answers)[1]
         credit = right[:, 0] / np.maximum(right[:, 1], 1)
         return Judged(
             self.figures(examples, answers), intervals, credit, right[:, 1] - right[:, 0].astype(float), tables

@@ -26,11 +26,16 @@ from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
 from weft.objectives.objective import Batch
 from weft.tokenizer.tokenizer import Tokenizer
 
+LOSS = "loss"
 BATCH_TOKENS = 4096  # that are answered at once; more does not fit into the caches of a CPU
 
 
 class Unusable(Exception):
     """This row cannot be learnt from; the message is the end of a sentence that begins with its place."""
+
+
+class UnseenLabel(Unusable):
+    """It can be judged all the same: whatever the model answers is wrong."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Example:
     gold: Any  # none, if it is to be found
     place: str = ""  # where it was read
     text: str = ""  # that the words given were cut from, if they were
+    group: str = ""  # what it shares with others, if the data says so: the article that a question is about
     # What was wrong with it and was put right: ends of sentences that begin with its place.
     mended: tuple[str, ...] = ()
 
@@ -74,6 +80,8 @@ class Task(ABC):
     golds: ClassVar[tuple[str, ...]]  # those of them that hold what is right
     judged_with: ClassVar[tuple[str, ...]] = ()  # optional packages: for the metrics,
     beside_with: ClassVar[tuple[str, ...]] = ()  # and for the classical method beside it
+    compares_inside: ClassVar[bool] = True  # a text that stands inside another gives it away
+    grouped_by: ClassVar[str] = ""  # the column, if there is one, of what several examples are about
 
     labels: tuple[str, ...] = ()
 
@@ -129,6 +137,10 @@ class Task(ABC):
     def in_words(self, example: Example) -> str:
         """What was given."""
 
+    def compared(self, example: Example) -> tuple[str, ...]:
+        """The texts that what is held out must not share with what is learnt from."""
+        return (self.in_words(example),)
+
     @abstractmethod
     def gold_in_words(self, example: Example) -> str: ...
 
@@ -147,7 +159,20 @@ class Task(ABC):
 class ReadOff(Task):
     """What is answered with the numbers of one pass."""
 
-    score: ClassVar[str]  # the figure that tells the best model, the higher the better
+    score: ClassVar[str]  # the figure that tells the best model if nobody names one, the higher the better
+    metrics: ClassVar[tuple[str, ...]]  # those that can be named
+
+    metric: str = ""  # that was named; "loss" is one, too
+
+    @property
+    def deciding(self) -> str:
+        """The figure that stands first, and tells the best model unless the loss does."""
+        return self.metric if self.metric not in ("", LOSS) else self.score
+
+    @property
+    def known_metrics(self) -> tuple[str, ...]:
+        """Once the labels are known."""
+        return self.metrics
 
     @abstractmethod
     def figures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:

@@ -247,9 +247,10 @@ def _remember(state: dict[str, Any], facts: dict[str, Any], best_by: str | None,
     loss = facts["validation_loss"]
     if not math.isfinite(loss):
         raise Diverged(f"At step {step:,} the validation loss is {loss}: training has diverged.")
-    cost = loss if best_by is None else -facts[best_by]
-    if state["best_cost"] is None or cost < state["best_cost"]:
-        state.update(best=step, best_cost=cost, waited=0)
+    # Of equal figures (few examples have few accuracies) the lower loss is the better one.
+    cost = [loss if best_by is None else -facts[best_by], loss]
+    if state["best_cost"] is None or cost < [state["best_cost"], state.get("best_loss", math.inf)]:
+        state.update(best=step, best_cost=cost[0], best_loss=loss, waited=0)
     else:
         state["waited"] += 1
 
