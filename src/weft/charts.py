@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from html import escape
 from itertools import count
+from typing import Any
 
 WIDTH, HEIGHT = 860, 320
 LEFT, RIGHT, TOP, BOTTOM = 52, 96, 12, 34
@@ -13,13 +15,13 @@ _numbers = count()
 STYLE = "<style>text{font:12px sans-serif;fill:#667085}.grid{stroke:#e4e7ec}.cursor{visibility:hidden}</style>"
 
 SCRIPT = """
-{const svg=document.getElementById("ID"),lines=DATA,cursor=svg.querySelector(".cursor"),
+{const svg=document.getElementById(ID),lines=DATA,cursor=svg.querySelector(".cursor"),
 say=svg.querySelector(".values"),x0=LEFT,x1=END,low=LOW,high=HIGH;
 svg.addEventListener("pointermove",e=>{const box=svg.getBoundingClientRect(),
 x=(e.clientX-box.left)/box.width*WIDE;if(x<x0||x>x1)return;
 const at=low+(x-x0)/(x1-x0)*(high-low);cursor.style.visibility="visible";
 cursor.setAttribute("x1",x);cursor.setAttribute("x2",x);
-say.textContent="AXIS "+Math.round(at).toLocaleString()+lines.map(([name,points])=>{
+say.textContent=AXIS+" "+Math.round(at).toLocaleString()+lines.map(([name,points])=>{
 let best=points[0];for(const p of points)if(Math.abs(p[0]-at)<Math.abs(best[0]-at))best=p;
 return "   "+name+" "+best[1].toFixed(3)}).join("")})}
 """
@@ -72,19 +74,16 @@ def chart(lines: list[Line], axis: str) -> str:
     parts.append(f'<text class="values" x="{right}" y="{TOP + 12}" text-anchor="end"></text>')
     identity = f"chart-{next(_numbers)}"
     shown = [[line.name, [[round(x, 3), round(y, 5)] for x, y in line.points]] for line in lines]
-    values = {
-        "ID": identity,
-        "DATA": json.dumps(shown),
-        "END": right,
-        "LEFT": LEFT,
-        "LOW": low,
-        "HIGH": high,
-    }
-    script = SCRIPT.replace("AXIS", axis).replace("WIDE", str(WIDTH))
-    for name, value in values.items():
-        script = script.replace(name, str(value))
+    values = {"ID": identity, "DATA": shown, "AXIS": axis, "WIDE": WIDTH, "LEFT": LEFT, "END": right}
+    script = _filled(SCRIPT, {**values, "LOW": low, "HIGH": high})
     svg = f'<svg id="{identity}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
     return f"{svg}<script>{script}</script>"
+
+
+def _filled(script: str, values: dict[str, Any]) -> str:
+    """In one pass, so that a value may hold the name of another. `<` would let a value end the script."""
+    told = {name: json.dumps(value).replace("<", "\\u003c") for name, value in values.items()}
+    return re.sub(rf"\b({'|'.join(told)})\b", lambda found: told[found[1]], script)
 
 
 def standalone(lines: list[Line], axis: str) -> str:
