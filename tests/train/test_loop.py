@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from weft.tokens.order import Order
 from weft.tokens.shards import build_shards
 from weft.train.loop import Diverged, TrainSpec, train
 from weft.train.optimizers import OptimizerSpec
+from weft.train.record import Record
 from weft.train.schedules import Schedule
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
@@ -163,16 +165,29 @@ def test_patience_stops_early(tmp_path):
     assert state["step"] == 8
 
 
-def test_a_loss_that_is_no_number_stops_with_a_reason_and_keeps_the_last_checkpoint(tmp_path):
+def test_a_loss_that_is_no_number_stops_with_a_reason_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     objective = make("gpt2", tmp_path / "tokens")
     network = weft.create("gpt2", **SHAPE, seed=1).network
     order = Order((len(objective),), (1.0,), 5)
     train(network, [objective], order, spec(7), tmp_path / "run")
     with torch.no_grad():
         network.embed.tokens.weight[5:] = float("nan")
-    with pytest.raises(Diverged, match=r"At step 1 the loss is nan.*lower learning rate"):
+    closed = []
+    monkeypatch.setattr(Record, "close", lambda record: closed.append(record))
+    with pytest.raises(Diverged, match=r"At step 1 the loss is nan.*This step was not taken.*lower learning rate"):
         train(network, [objective], order, spec(7), tmp_path / "other")
+    assert len(closed) == 1
     assert (tmp_path / "run/checkpoints/step-000007").is_dir()
+
+
+def test_a_thread_trains_to_the_same_bytes_and_says_that_ctrl_c_is_not_handled(tmp_path, capsys):
+    setting = "gpt2", make("gpt2", tmp_path / "tokens")
+    here, _ = run(setting, tmp_path / "here", spec(3))
+    assert "Ctrl-C" not in capsys.readouterr().err
+    with ThreadPoolExecutor(1) as pool:
+        there, _ = pool.submit(run, setting, tmp_path / "there", spec(3)).result()
+    assert "Ctrl-C is not handled here" in capsys.readouterr().err
+    assert all(map(torch.equal, here.parameters(), there.parameters()))
 
 
 def test_two_sources_are_learnt_together(tmp_path):

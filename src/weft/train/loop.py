@@ -10,9 +10,10 @@ stops it before the next checkpoint.
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,10 +104,9 @@ def train(
     if resume and (found := restore_newest(checkpoints, network, optimizers)):
         state = found
         say(f"Going on from step {state['step']:,}.")
-    record = Record(folder, state["step"], spec.steps, hooks.peak)
     stopping = False
 
-    with _stop_signals() as stopped:
+    with closing(Record(folder, state["step"], spec.steps, hooks.peak)) as record, _stop_signals() as stopped:
         step = state["step"]
         while step < spec.steps and not _is_over(state, spec):
             if hooks.retime is not None and step == spec.schedule.decay_begins and step > record.first:
@@ -139,7 +139,6 @@ def train(
                 save_checkpoint(checkpoints, step, network, optimizers, keep=spec.keep, state=kept)
             if stopping:
                 break
-    record.close()
     if stopping:
         raise Interrupted(
             f"Stopped at step {step:,} of {spec.steps:,}; --resume, or weft run again, goes on from here."
@@ -208,8 +207,9 @@ def one_step(
     norm = float(length)
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise Diverged(
-            f"At step {step + 1} the loss is {loss} and its gradient {norm}: training has diverged. The weights are as "
-            "the last checkpoint has them; try a lower learning rate, a longer warm-up or stronger clipping."
+            f"At step {step + 1} the loss is {loss} and its gradient {norm}: training has diverged. This step was "
+            "not taken, and the last checkpoint is from before it; try a lower learning rate, a longer warm-up or "
+            "stronger clipping."
         )
     if 0 < spec.clip < norm:  # a pass over all gradients that is often not needed
         clip_grads_with_norm_(network.parameters(), spec.clip, length)
@@ -262,7 +262,13 @@ def _mix(seed: int, step: int) -> int:
 
 @contextmanager
 def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask for a stop after the step; a second Ctrl-C does not wait."""
+    """Ctrl-C and SIGTERM ask for a stop after the step; a second Ctrl-C does not wait. Python lets only the main thread
+    handle signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        say("Training in a thread: Ctrl-C is not handled here; a run that is ended goes on from its last checkpoint.")
+        yield lambda: False
+        return
     asked: list[int] = []
 
     def ask(number: int, _: Any) -> None:
