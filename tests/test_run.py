@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from weft.errors import InputError, RecipeError
+from weft.errors import FolderError, InputError, RecipeError
 from weft.recipe_file import read_recipe
 from weft.run import run
 from weft.train.pretrain import pretrain
+from weft.train.run_folder import locked_run
 
 ALICE = Path(__file__).parents[1] / "examples/alice.txt"
 
@@ -83,6 +84,13 @@ def test_a_damaged_model_is_written_again(recipe, tmp_path):
     weights.write_bytes(before[:-4])
     run(read_recipe(recipe), tmp_path, tmp_path / "run")
     assert weights.read_bytes() == before
+
+
+def test_a_folder_that_a_run_is_at_work_in_is_not_moved_away(recipe, tmp_path):
+    run(read_recipe(recipe), tmp_path, tmp_path / "run")
+    with locked_run(tmp_path / "run"), pytest.raises(FolderError, match="in use by another run"):
+        run(read_recipe(recipe, ["pretrain.seed=5"]), tmp_path, tmp_path / "run")
+    assert not (tmp_path / "run.before-1").exists()
 
 
 def test_a_recipe_without_stages_is_refused(recipe, tmp_path):

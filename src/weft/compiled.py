@@ -58,7 +58,7 @@ def _compiled(source: Path) -> Path:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or shutil.which(compiler[0]) is None:
         raise FileNotFoundError("no C compiler")
-    texts = (file.read_text() for file in (source, *sorted(source.parent.glob("*.h"))))
+    texts = (file.read_text("utf-8") for file in (source, *sorted(source.parent.glob("*.h"))))
     made_of = *texts, *compiler, *FLAGS, platform.machine(), *platform.libc_ver(), _processor()
     name = hashlib.blake2b("\0".join(made_of).encode(), digest_size=12).hexdigest()
     library = _cache() / f"{source.stem}-{name}.so"
@@ -83,7 +83,7 @@ def _cache() -> Path:
 def _processor() -> str:
     """What the compiler's -march=native depends on."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor()
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())

@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -22,8 +23,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from weft.errors import FolderError
+from weft.progress import say
 
-fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
+IS_POSIX = os.name == "posix"
+fcntl: Any = importlib.import_module("fcntl") if IS_POSIX else None
+msvcrt: Any = importlib.import_module("msvcrt") if os.name == "nt" else None
+LOCKED_BYTE = 2**30  # on Windows a locked byte cannot be read: one that is far behind the text
 MANIFEST = "weft.json"
 STALE_SECONDS = 3600.0  # nobody is still writing what nobody touched for an hour
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
@@ -103,18 +108,46 @@ def put_in_place(new: Path, path: Path, *, ours: tuple[str, ...]) -> None:
 
 @contextmanager
 def locked(file: Path, otherwise: str) -> Iterator[None]:
-    """Ours alone, until the end of the block or of the process. `otherwise` says that it is somebody else's."""
+    """Ours alone, until the end of the block or of the process, however it ends. `otherwise` is the sentence for a file
+    that is somebody else's; who has it, and since when, is put behind it.
+    """
     with disk_errors(file):
-        handle = file.open("ab")
+        handle = file.open("ab+")
     with handle:
-        try:
-            if fcntl is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderError(otherwise) from None
-        if fcntl is not None and not _is_open_as(handle, file):  # its owner put it away while we took hold of it
+        if not _take(handle, file):
+            raise FolderError(otherwise + _holder(file))
+        if IS_POSIX and not _is_open_as(handle, file):  # its owner put it away while we took hold of it
             raise FolderError(otherwise)
+        with disk_errors(file):
+            handle.truncate(0)
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}".encode())
+            handle.flush()
         yield
+
+
+def _take(handle: IO[bytes], file: Path) -> bool:
+    """Whether the system gives us the lock. It takes it back when the process ends."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        elif msvcrt is not None:
+            handle.seek(LOCKED_BYTE)
+            msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:  # a file system without locks
+        say(f"{file.parent} cannot be locked ({error.strerror}): do not start anything else that writes to it.")
+    return True
+
+
+def _holder(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            told = stream.read(200).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return f" It is {told}." if told.isprintable() and told else ""
 
 
 def _is_open_as(handle: IO[bytes], file: Path) -> bool:
@@ -205,7 +238,9 @@ def _carry_over(old: Path, new: Path, ours: tuple[str, ...]) -> None:
 def _swap(new: Path, path: Path) -> None:
     """`new` becomes `path`; the old one, if any, ends up at `new`."""
     if not path.exists() or not any(path.iterdir()):
-        new.rename(path)  # replaces an empty folder, too
+        if path.exists() and not IS_POSIX:
+            path.rmdir()
+        new.rename(path)  # replaces an empty folder, too, but on Windows
     elif not _exchange(new, path):
         # Where the system cannot exchange two folders, a kill between these two renames leaves the old one, whole,
         # under the name beside it.
@@ -248,7 +283,9 @@ def _sync_tree(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    if not IS_POSIX and path.is_dir():  # Windows opens no folders, and writes their entries down by itself
+        return
+    handle = os.open(path, os.O_RDONLY if IS_POSIX else os.O_RDWR)
     try:
         os.fsync(handle)
     finally:

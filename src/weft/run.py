@@ -11,7 +11,7 @@ from typing import Any
 from weft.errors import RecipeError
 from weft.progress import say
 from weft.recipe import Recipe
-from weft.train.run_folder import MODEL, fingerprint, finished, read_run
+from weft.train.run_folder import MODEL, fingerprint, finished, locked_run, read_run
 
 Stage = Callable[..., dict[str, Any]]
 
@@ -47,6 +47,8 @@ def _stage(name: str, do: Stage, recipe: Recipe, base: Path, folder: Path) -> di
         aside = next(
             new for n in range(1, 10**6) if not (new := folder.with_name(f"{folder.name}.before-{n}")).exists()
         )
+        with locked_run(folder):  # nobody is at work in it
+            pass
         folder.rename(aside)
         say(f"{name}: out of date; the old run is now {aside}.")
         known = {}

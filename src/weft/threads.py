@@ -55,7 +55,7 @@ def quota_of_cgroups(root: Path = CGROUPS, listed: Path = Path("/proc/self/cgrou
 
 def _levels(root: Path, listed: Path) -> Iterator[Path]:
     try:
-        lines = listed.read_text().splitlines()
+        lines = listed.read_text("utf-8").splitlines()
     except OSError:  # not Linux
         return
     for line in lines:
@@ -71,7 +71,7 @@ def _levels(root: Path, listed: Path) -> Iterator[Path]:
 def _quota(place: Path) -> float | None:
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
-            quota, period = " ".join((place / name).read_text() for name in names).split()
+            quota, period = " ".join((place / name).read_text("utf-8") for name in names).split()
             if float(quota) > 0 and float(period) > 0:  # -1 and "max": no limit
                 return float(quota) / float(period)
         except (OSError, ValueError):

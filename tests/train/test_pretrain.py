@@ -20,6 +20,7 @@ from weft.train import pretrain as pretrain_module
 from weft.train.budget import read_budget
 from weft.train.pretrain import pretrain
 from weft.train.record import read_metrics
+from weft.train.run_folder import locked_run
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -253,6 +254,17 @@ def test_a_second_run_in_the_same_folder_is_refused_and_a_resumed_one_must_be_th
     before = (tmp_path / "run/model/model.safetensors").read_bytes()
     pretrain(made, place, tmp_path / "run", resume=True)
     assert (tmp_path / "run/model/model.safetensors").read_bytes() == before
+
+
+def test_a_folder_that_another_run_is_at_work_in_is_refused(place, tmp_path):
+    made = recipe(place)
+    pretrain(made, place, tmp_path / "run")
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    told = rf"run is in use by another run\. It is process {os.getpid()} on .*, since "
+    with locked_run(tmp_path / "run"), pytest.raises(FolderError, match=told):
+        pretrain(made, place, tmp_path / "run", resume=True)
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*") if file.is_file()} == before
+    assert pretrain(made, place, tmp_path / "run", resume=True)["steps"] == 6
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_said_so(place, tmp_path, capsys):

@@ -103,7 +103,20 @@ def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
     if isinstance(section.model, str):
         read_model_config(base / section.model)  # an error if it is none, before anything else is read
     task, splits = read_data(section, base)
-    claim(folder, recipe, base, resume=resume)
+    with claim(folder, recipe, base, resume=resume):
+        return _carry_out(recipe, base, folder, section, task, splits, resume=resume)
+
+
+def _carry_out(
+    recipe: Recipe,
+    base: Path,
+    folder: Path,
+    section: FinetuneSection,
+    task: Task,
+    splits: Splits,
+    *,
+    resume: bool,
+) -> dict[str, Any]:
     if resume and (results := finished(folder)):
         say(f"{folder} is finished already.")
         return results

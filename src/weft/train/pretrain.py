@@ -61,7 +61,13 @@ def pretrain(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) 
     keep_freed_memory()
     goal, sources = check(recipe, base)
     use_threads(goal.settings.threads)
-    claim(folder, recipe, base, resume=resume)
+    with claim(folder, recipe, base, resume=resume):
+        return _carry_out(recipe, base, folder, goal, sources, resume=resume)
+
+
+def _carry_out(
+    recipe: Recipe, base: Path, folder: Path, goal: Goal, sources: list[Source], *, resume: bool
+) -> dict[str, Any]:
     if recipe.corpus is not None and recipe.corpus.build is not None:
         from weft.corpus.build import build_corpus
 

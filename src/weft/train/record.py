@@ -47,9 +47,9 @@ class Record:
         rate = round(self.tokens / self.busy, 1)
         line = {**facts, "seconds": round(self.earlier + self.seconds, 3), "tokens_per_second": rate}
         with disk_errors(self.folder / METRICS):
-            with (self.folder / METRICS).open("a") as file:
+            with (self.folder / METRICS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-            with (self.folder / LOG).open("a") as file:
+            with (self.folder / LOG).open("a", encoding="utf-8") as file:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._line(facts)}\n")
                 if "sample" in facts:
                     file.write(facts["sample"] + "\n")

@@ -3,6 +3,8 @@
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,24 @@ import yaml
 import weft
 from weft.corpus.read import find_files
 from weft.errors import FolderError, RecipeError
-from weft.folders import MANIFEST, changed_files, disk_errors, known_facts, read_json, sha256_of, to_json, write_file
+from weft.folders import (
+    MANIFEST,
+    changed_files,
+    disk_errors,
+    known_facts,
+    locked,
+    read_json,
+    sha256_of,
+    to_json,
+    write_file,
+)
 from weft.progress import say
 from weft.recipe import ModelSection, PretrainPlan, Recipe
 from weft.recipe_file import read_recipe
 from weft.train.checkpoints import CHECKPOINTS, list_checkpoints
 from weft.train.planner import Planned
 
-PLAN, MODEL, CORPUS = "recipe.yml", "model", "corpus"
+PLAN, MODEL, CORPUS, LOCK = "recipe.yml", "model", "corpus", ".lock"
 BEFORE = (CORPUS, f".{CORPUS}.work")  # what may be there before a run is: `weft corpus` with the same recipe
 
 
@@ -35,11 +47,43 @@ def read_run(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
-    """Make it ours, or say why not: it holds another run, or somebody's files."""
-    asked = recipe.asked()
+@contextmanager
+def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> Iterator[None]:
+    """Make it ours until the block ends, or say why not: it holds another run or somebody's files, or another process
+    is at work in it.
+    """
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file; a run needs a folder.")
+    if not read_run(folder):
+        _check_is_free(folder)
+    with locked_run(folder):
+        _begin(folder, recipe, base, resume=resume)
+        yield
+
+
+@contextmanager
+def locked_run(folder: Path) -> Iterator[None]:
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / LOCK, f"{folder} is in use by another run."):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes no file that is open
+                (folder / LOCK).unlink(missing_ok=True)
+
+
+def _check_is_free(folder: Path) -> None:
+    """Before anything is written to it."""
+    ours = (*BEFORE, LOCK)
+    if folder.is_dir() and any(
+        item.name not in ours and not item.name.startswith(f".{MANIFEST}.") for item in folder.iterdir()
+    ):
+        raise FolderError(f"{folder} holds other things. Choose a new or empty folder with -o.")
+
+
+def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
+    asked = recipe.asked()
     if known := read_run(folder):
         earlier = known.get("asked")
         if resume and earlier != asked:
@@ -54,18 +98,12 @@ def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         if not resume and (steps or (folder / MODEL).exists()):
             at = f" at step {max(steps):,}" if steps else ""
             raise FolderError(f"{folder} holds a run already{at}: --resume goes on with it, or choose another -o.")
-    elif folder.is_dir() and any(
-        item.name not in BEFORE and not item.name.startswith(f".{MANIFEST}.") for item in folder.iterdir()
-    ):
-        raise FolderError(f"{folder} holds other things. Choose a new or empty folder with -o.")
     elif resume:
         say(f"{folder} holds nothing to go on from; starting.")
     for pattern in (f"{CHECKPOINTS}/.step-*", f"seed-*/{CHECKPOINTS}/.step-*"):
         for killed in folder.glob(pattern):  # in the middle of its save; nobody else writes here
             shutil.rmtree(killed, ignore_errors=True)
     if not resume or not (folder / MANIFEST).is_file():
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         (folder / PLAN).unlink(missing_ok=True)  # of a run that was stopped before its first checkpoint
         for made in ("tokenizer", "tokens"):  # of another corpus, perhaps
             shutil.rmtree(folder / made, ignore_errors=True)
