@@ -101,4 +101,4 @@ def test_signs_and_vowels_tell_texts_apart():
 def test_scripts_without_spaces_are_told_and_marks_are_no_letters():
     assert is_unspaced("据说他每天早上都要去公园 walk") and is_unspaced("ราคาน้ำมัน") and is_unspaced("မြန်မာစာ")
     assert not is_unspaced("The 中文 words of a text") and not is_unspaced("दिन दान") and not is_unspaced("")
-    assert letters_of("दिन") == 2 and letters_of("Vie\u0323\u0302t") == 4
+    assert letters_of("दिन") == 2 and letters_of("Vie\u0323\u0302t") == 4 and letters_of("한글") == 6

@@ -55,7 +55,7 @@ class CleanSection(Section):
 class FilterSection(Section):
     """Documents beyond these are dropped. What is left out is as usual for the language; null switches a rule off."""
 
-    least_words: int | None = Field(None, ge=0, description="characters, where words are not written apart")
+    least_words: int | None = Field(None, ge=0, description="characters or letters, where words are not written apart")
     most_words: int | None = Field(None, ge=1)
     word_length: list[float] | None = Field(None, min_length=2, max_length=2, description="on average, from … to …")
     symbols: float | None = Field(None, ge=0, description="hashes and ellipses, to words")
@@ -86,8 +86,8 @@ class FilterSection(Section):
 
 
 class DeduplicateSection(Section):
-    exact: bool = Field(True, description="the same words in the same order")
-    near: bool = Field(True, description="nearly so, by MinHash")
+    exact: bool = Field(True, description="the same text, whatever the case and white space")
+    near: bool = Field(True, description="nearly the same words and symbols, by MinHash")
     keep: Literal["best", "all"] = Field(
         "best", description="of copies: the longest; or all, and no two of them on different sides of the split"
     )

@@ -57,11 +57,21 @@ def words_and_symbols(text: str) -> list[str]:
     """Signs of mathematics, currencies, emoji and the like count as well, each by itself; punctuation does not."""
     if text.isascii():
         return _ASCII_BOTH.findall(text)
-    return (_BOTH if _MAY_BE_ALONE.search(text) else _SPACED_BOTH).findall(text)
+    return (_BOTH if may_be_unspaced(text) else _SPACED_BOTH).findall(text)
 
 
 def _words_in(text: str) -> Any:
-    return _ASCII_WORD if text.isascii() else _WORD if _MAY_BE_ALONE.search(text) else _SPACED_WORD
+    return _ASCII_WORD if text.isascii() else _WORD if may_be_unspaced(text) else _SPACED_WORD
+
+
+def may_be_unspaced(text: str) -> bool:
+    """False if it certainly has no letter of a script without spaces: quickly told."""
+    return not text.isascii() and _MAY_BE_ALONE.search(text) is not None
+
+
+def kind_of(word: str) -> int:
+    """0: a word; 1: a character of Chinese or Japanese; 2: a letter of Thai, Lao, Khmer, Burmese and the like."""
+    return 0 if word.isascii() else 1 if _IS_CHARACTER.match(word) else 2 if _IS_LETTER.match(word) else 0
 
 
 def folded(text: str) -> str:
@@ -72,7 +82,7 @@ def folded(text: str) -> str:
 
 def unspaced_share(text: str) -> tuple[float, float]:
     """Of its words: characters of Chinese or Japanese, and letters of Thai, Lao, Khmer, Burmese and the like."""
-    if text.isascii() or not (words := words_of(text)):
+    if not may_be_unspaced(text) or not (words := words_of(text)):
         return 0.0, 0.0
     characters, letters = len(_IS_CHARACTER.findall(text)), len(_IS_LETTER.findall(text))
     return characters / len(words), letters / len(words)
@@ -88,9 +98,9 @@ def characters_in(text: str) -> int:
     return 0 if text.isascii() else len(_IS_CHARACTER.findall(text))
 
 
-def letters_of(word: str) -> int:
-    """Its length, without marks: as many letters as it shows."""
-    return len(word) if word.isascii() else len(word) - len(_MARK.findall(word))
+def letters_of(text: str) -> int:
+    """Its length without marks: é is one letter, दि one, and a syllable of Korean as many as it is put together of."""
+    return len(text) if text.isascii() else len(_MARK.sub("", unicodedata.normalize("NFD", text)))
 
 
 def weight_of(text: str) -> int:

@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.corpus.near_duplicates import ORDERS, Groups, band_keys, group, likeness, plain_words
+from weft.corpus.near_duplicates import ALIKE, ORDERS, Groups, band_keys, group, leaders, likeness
 from weft.corpus.near_duplicates import shingles as shingles_of
 from weft.corpus.near_duplicates import sign as sign_words
-from weft.words import words_of
+from weft.words import folded
 
 ROOT = Path(__file__).parents[2]
 
 
 def shingles(text):
-    return shingles_of(plain_words(text))
+    return shingles_of(folded(text))
 
 
 def sign(texts):
-    return sign_words([plain_words(text) for text in texts])
+    return sign_words([folded(text) for text in texts])
 
 
 def paragraphs(count, words=80):
@@ -104,13 +104,49 @@ def test_case_and_punctuation_make_no_difference_and_chinese_has_shingles():
     assert likeness(sign([text, other]), np.array([0]), np.array([1]))[0] > 0.6
 
 
-def test_a_latin_letter_does_not_swallow_the_chinese_behind_it():
-    assert words_of("第3章iPhone手机") == ["第", "3", "章", "iPhone", "手", "机"]
+def test_texts_of_too_few_shingles_to_judge_by_are_like_nothing():
+    thirteen, fourteen = (" ".join(map(str, range(count))) for count in (13, 14))
+    roots = grouped(["", "!!!", "a", "a", thirteen, f"{thirteen}!", fourteen, f"{fourteen}!"])
+    assert roots.tolist() == [0, 1, 2, 3, 4, 5, 6, 6]
 
 
-def test_texts_without_words_are_like_nothing_and_short_ones_like_their_copies():
-    roots = grouped(["", "…", "!!!", "a", "a", "b", "one two", "one two", "one three"])
-    assert roots.tolist() == [0, 1, 2, 3, 3, 5, 6, 6, 8]
+def test_letters_of_scripts_without_spaces_make_longer_shingles_than_characters_or_words():
+    counts = [len(shingles(text)) for text in ("a " * 20, "中" * 20, "ก" * 20, "中" * 5 + " a" * 5)]
+    assert counts == [16, 16, 6, 6]
+
+
+def test_signs_make_a_difference():
+    text = " ".join(f"x{number} = a + b" for number in range(20))
+    assert not set(shingles(text).tolist()) & set(shingles(text.replace("+", "<")).tolist()) - set(
+        shingles(text.replace("+", "")).tolist()
+    )
+
+
+def chain(versions, step=2, words=60):
+    """Texts of which each has a few words of the last replaced: neighbours are alike, the ends share nothing."""
+    return [" ".join(f"w{number}" for number in range(at * step, at * step + words)) for at in range(versions)]
+
+
+def test_of_a_chain_only_what_is_like_one_that_stays_goes():
+    texts = chain(60)
+    signatures = sign(texts)
+    assert len(set(grouped(texts).tolist())) == 1
+
+    def alike(one, other):
+        return likeness(signatures, one, other) >= ALIKE
+
+    best, beyond = leaders(grouped(texts), np.array([len(text) for text in texts], np.uint64), alike)
+    sets = [set(shingles(text).tolist()) for text in texts]
+    stay = sorted(set(best.tolist()))
+    assert all(best[number] == number for number in stay) and 10 < len(stay) < 40 and beyond == 0
+    assert all(jaccard(sets[number], sets[other]) > 0.6 for number, other in enumerate(best))
+    assert not any(alike(np.array([one]), np.array([other]))[0] for one, other in combinations(stay, 2))
+
+
+def test_what_is_too_much_to_compare_stays(monkeypatch):
+    monkeypatch.setattr("weft.corpus.near_duplicates.MOST_LEADERS", 3)
+    best, beyond = leaders(np.zeros(10, np.int64), np.arange(10, dtype=np.uint64), lambda one, other: one < 0)
+    assert best.tolist() == list(range(10)) and beyond == 7
 
 
 def test_groups_are_closed_under_joining():

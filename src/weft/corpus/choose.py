@@ -4,13 +4,15 @@ All that is needed of a document is its hash, its length and, a band at a time, 
 each are in memory at once. Documents have numbers, in the order of the pieces and of the rows in them; the outcome
 depends on nothing else.
 
-Two with the same words are one group, and so are two whose signatures are alike; of a group the longest stays (of
-equals, the first). A group is on one side of the split, by the hash of the one that stays.
+Of copies the longest stays (of equals, the first), and each that goes is a copy of one that stays: the same text but
+for case and white space, or one with a signature like its own. With `keep: all` every document stays, and those that a
+chain of copies joins are on one side of the split.
 """
 
 import mmap
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.corpus.near_duplicates import ALIKE, ORDERS, Groups, group, leaders, likeness
 from weft.corpus.near_duplicates import BANDS as BAND_COUNT
-from weft.corpus.near_duplicates import ORDERS, Groups, Numbers, group, scramble
+from weft.corpus.ngrams import Numbers, scramble
 from weft.corpus.sift import BANDS, EXAMPLE_LETTERS, KEYS, SIGNATURES, TEXTS_FILE
 from weft.corpus.split import FEW, SPLITS, CannotSpare, Shares, divide
 from weft.corpus.tables import rows_of_file
@@ -47,15 +50,26 @@ def choose(pieces: Sequence[Sifted], settings: DeduplicateSection, shares: Share
     keys = np.concatenate([np.fromfile(piece.folder / KEYS, "<u8").reshape(-1, 3) for piece in pieces])
     numbers = np.arange(len(keys))
     groups = Groups(len(keys))
-    first = _same_words(keys)
+    first = _same_text(keys)
     if settings.exact:
         for number in np.flatnonzero(first != numbers).tolist():
             groups.join(int(first[number]), number)
-    if settings.near:
-        _join_alike(pieces, groups)
-    roots = groups.roots()
-    sizes = np.bincount(roots, minlength=len(keys))
-    best = _best(roots, keys[:, 2])
+    with _signatures(pieces) as signatures:
+        if settings.near and signatures is not None:
+            group(signatures, _bands(pieces), groups)  # type: ignore[arg-type]
+
+        def alike(one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.bool_]:
+            same = (keys[one, :2] == keys[other, :2]).all(axis=1)
+            if settings.near and signatures is not None:
+                unlike = np.flatnonzero(~same)
+                same[unlike] = likeness(signatures, one[unlike], other[unlike]) >= ALIKE  # type: ignore[arg-type]
+            return same
+
+        if settings.keep == "all":
+            best, beyond = _best(groups.roots(), keys[:, 2]), 0
+        else:
+            best, beyond = leaders(groups.roots(), keys[:, 2], alike)
+    sizes = np.bincount(best, minlength=len(keys))
     source = np.repeat(np.array([piece.source for piece in pieces], np.int32), [piece.kept for piece in pieces])
     side = _sides(keys, best == numbers, source, shares, seed)
     if settings.keep == "best":
@@ -63,7 +77,7 @@ def choose(pieces: Sequence[Sifted], settings: DeduplicateSection, shares: Share
         fates[best == numbers] = side[best == numbers]
     else:
         # To cut each of several copies would put the same words on both sides.
-        fates = np.where((side[best] == CUT) & (sizes[roots] > 1), TRAIN, side[best])
+        fates = np.where((side[best] == CUT) & (sizes[best] > 1), TRAIN, side[best])
     for piece, start in zip(pieces, starts.tolist(), strict=False):
         part = slice(start, start + piece.kept)
         np.save(piece.folder / FATES, fates[part], allow_pickle=False)
@@ -74,12 +88,13 @@ def choose(pieces: Sequence[Sifted], settings: DeduplicateSection, shares: Share
         "across": int(((fates == EXACT) | (fates == NEAR))[source != source[best]].sum()),
         "groups": int((sizes > 1).sum()),
         "sizes": _size_table(sizes),
-        "largest": _largest(sizes, best, pieces, starts),
+        "beyond": beyond,
+        "largest": _largest(sizes, pieces, starts),
     }
 
 
-def _same_words(keys: Numbers) -> NDArray[np.intp]:
-    """For each document, the first with the same words."""
+def _same_text(keys: Numbers) -> NDArray[np.intp]:
+    """For each document, the first with the same text."""
     order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: of equals the first comes first
     begins = np.ones(len(keys), bool)
     begins[1:] = (keys[order[1:], :2] != keys[order[:-1], :2]).any(axis=1)
@@ -92,16 +107,18 @@ def _same(keys: Numbers, best: NDArray[np.intp]) -> NDArray[np.bool_]:
     return (keys[:, :2] == keys[best, :2]).all(axis=1)
 
 
-def _join_alike(pieces: Sequence[Sifted], groups: Groups) -> None:
+@contextmanager
+def _signatures(pieces: Sequence[Sifted]) -> Iterator["_Mapped | None"]:
     """All signatures in one file, of which only the pages in use are in memory."""
     together = pieces[0].folder.parent / SIGNATURES
     with together.open("wb") as out:
         for piece in pieces:
             with (piece.folder / SIGNATURES).open("rb") as part:
                 shutil.copyfileobj(part, out, 2**20)
-    if together.stat().st_size:
-        group(_Mapped(together), _bands(pieces), groups)  # type: ignore[arg-type]
-    together.unlink()
+    try:
+        yield _Mapped(together) if together.stat().st_size else None
+    finally:
+        together.unlink()
 
 
 def _bands(pieces: Sequence[Sifted]) -> Iterator[Numbers]:
@@ -175,17 +192,14 @@ def _size_table(sizes: NDArray[np.intp]) -> dict[str, int]:
     return {name: count for name, count in table.items() if count}
 
 
-def _largest(
-    sizes: NDArray[np.intp], best: NDArray[np.intp], pieces: Sequence[Sifted], starts: NDArray[np.int64]
-) -> list[dict[str, Any]]:
+def _largest(sizes: NDArray[np.intp], pieces: Sequence[Sifted], starts: NDArray[np.int64]) -> list[dict[str, Any]]:
     """The largest groups: how many there are in each, and how the one that stays begins."""
-    roots = np.argsort(-sizes, kind="stable")[:LARGEST]
+    largest = np.argsort(-sizes, kind="stable")[:LARGEST]
     found = []
-    for root in roots[sizes[roots] > 1].tolist():
-        number = int(best[root])
+    for number in largest[sizes[largest] > 1].tolist():
         piece = int(np.searchsorted(starts, number, side="right")) - 1
         text = _text_of(pieces[piece].folder, number - int(starts[piece]))
-        found.append({"documents": int(sizes[root]), "text": text[:EXAMPLE_LETTERS]})
+        found.append({"documents": int(sizes[number]), "text": text[:EXAMPLE_LETTERS]})
     return found
 
 

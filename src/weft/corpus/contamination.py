@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from weft.corpus.clean import Cleaning, clean
-from weft.corpus.near_duplicates import Numbers, plain_words, rows_of
-from weft.words import is_unspaced
+from weft.corpus.ngrams import NGrams, Numbers
+from weft.words import folded, words_of
 
 
 def rows_to_look_for(texts: Iterable[str], length: int) -> tuple[Numbers, int, int]:
@@ -35,8 +35,8 @@ def is_contaminated(text: str, wanted: Numbers, length: int) -> bool:
 
 
 def _rows(text: str, length: int) -> Numbers:
-    words = plain_words(text)
-    return rows_of(words, 2 * length if is_unspaced(text[:1000]) else length)
+    grams = NGrams.of(words_of(folded(text)))
+    return grams.numbers(*grams.spans((length, 2 * length, 4 * length)))
 
 
 def load_rows(file: Path) -> Numbers:

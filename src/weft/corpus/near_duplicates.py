@@ -1,63 +1,55 @@
 """Texts that are nearly the same, found without comparing each with each (Broder 1997; Leskovec et al. 2014, ch. 3).
 
-A text is the set of its shingles, rows of five words (of characters, where there are no spaces). Two texts are as alike
-as their sets, J = |A ∩ B| / |A ∪ B|. The smallest of all shingles under a random order is the same in both with
-probability J, so 120 orders estimate it: the signature. Cut into 20 bands of 6, two signatures agree in some band with
-probability 1 − (1 − J⁶)²⁰: 0.998 at J = 0.8, 0.27 at 0.5. Of those that agree in a band, each is compared, whole, with
-the one before it and with a few others; two that agree in at least `ALIKE` of their numbers are one group with all that
-either is grouped with.
+A text is the set of its shingles: 5-grams of words and symbols in lower case (Chinese: 5 characters; Thai, Khmer …,
+where a letter is no syllable even: 15 letters). Two texts are as alike as their sets, J = |A ∩ B| / |A ∪ B|. The
+smallest of all shingles under a random order is the same in both with probability J, so 120 orders estimate it: the
+signature. Cut into 20 bands of 6, two signatures agree in some band with probability 1 − (1 − J⁶)²⁰: 0.998 at J = 0.8,
+0.27 at 0.5. Of those that agree in a band, each is compared, whole, with the one before it and with a few others; two
+that agree in at least `ALIKE` of their numbers are one group with all that either is grouped with.
+
+A group is a chain: its ends may have nothing in common. So it is only where to look: `leaders` says which of a group is
+like one that stays.
+
+A text of fewer than ten shingles has no signature. One other word in it changes half of them or all, so likeness says
+nothing; such texts are copies if they are the same text.
 
 Documents are numbered; groups are those of the numbers, whatever the order in which the work was done.
 """
 
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.words import words_of
+from weft.corpus.ngrams import NGrams, Numbers, Sizes, scramble
+from weft.words import words_and_symbols
 
 BANDS, ROWS = 20, 6
 ORDERS = BANDS * ROWS
-SHINGLE = 5  # words
+SHINGLE: Sizes = (5, 5, 15)  # words, characters, letters
+LEAST_SHINGLES = 10
 ALIKE = 0.7
 BLOCK = 4096  # shingles at a time: 120 orders of them fit into the cache
 MOST_ROUNDS = 8  # others that a document is compared with in a band: pages of one template can be very many
 PAIRS = 20_000  # compared at a time: 20 MB of signatures
+MOST_LEADERS = 100  # of a group; beyond them, what is left of it stays
 EMPTY = np.uint32(2**32 - 1)
 
-Numbers = NDArray[np.uint64]
 Signatures = NDArray[np.uint32]  # (documents, ORDERS)
 
 
-def plain_words(text: str) -> bytes:
-    """The words with a space between them; case and punctuation make no difference."""
-    return " ".join(words_of(text.lower())).encode()
+def shingles(text: str) -> Numbers:
+    """A number for each shingle of a text that is `folded`."""
+    grams = NGrams.of(words_and_symbols(text))
+    return grams.numbers(*grams.spans(SHINGLE))
 
 
-def shingles(words: bytes) -> Numbers:
-    """A number for each shingle of `plain_words`. A short text is one shingle."""
-    return rows_of(words, min(SHINGLE, words.count(b" ") + 1))
-
-
-def rows_of(words: bytes, length: int) -> Numbers:
-    """A number for each row of so many words, the same in every process."""
-    each = words.split(b" ") if words else []
-    codes = np.fromiter(map(zlib.crc32, each), np.uint64, len(each))
-    count = max(len(codes) - length + 1, 0)
-    mixed = np.zeros(count, np.uint64)
-    for place in range(length if count else 0):
-        mixed = scramble(mixed + codes[place : place + count])
-    return mixed
-
-
-def sign(texts: Sequence[bytes]) -> Signatures:
-    """A signature for each text's `plain_words`; those without a word get none that would agree with another's."""
+def sign(texts: Sequence[str]) -> Signatures:
+    """A signature for each text, `folded`; those that are too short get none that would agree with another's."""
     signatures = np.full((len(texts), ORDERS), EMPTY)
     for signature, text in zip(signatures, texts, strict=True):
         found = shingles(text)
-        for start in range(0, len(found), BLOCK):
+        for start in range(0, len(found) if len(found) >= LEAST_SHINGLES else 0, BLOCK):
             np.minimum(signature, _smallest(found[start : start + BLOCK]), out=signature)
     return signatures
 
@@ -65,13 +57,6 @@ def sign(texts: Sequence[bytes]) -> Signatures:
 def _smallest(numbers: Numbers) -> NDArray[np.uint32]:
     """Under every order: multiply by an odd number, keep the upper half (Dietzfelbinger et al. 1997)."""
     return ((FACTORS[:, None] * numbers[None, :]).min(axis=1) >> np.uint64(32)).astype(np.uint32)
-
-
-def scramble(x: Numbers) -> Numbers:
-    """SplitMix64's last steps: every bit of the number changes every bit of the result."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 FACTORS: Numbers = scramble(np.arange(1, ORDERS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
@@ -156,3 +141,26 @@ def _join(groups: Groups, signatures: Signatures, one: NDArray[np.intp], other: 
     for a, b in zip(one[alike].tolist(), other[alike].tolist(), strict=True):
         groups.join(a, b)
     return found
+
+
+def leaders(
+    roots: NDArray[np.int64], lengths: Numbers, alike: Callable[[NDArray[np.intp], NDArray[np.intp]], NDArray[np.bool_]]
+) -> tuple[NDArray[np.intp], int]:
+    """For each document, the one that stays in its place; and how many stayed because there were too many to compare.
+
+    The longest of a group stays (of equals, the first), and what is like it goes; of the rest again the longest stays,
+    and so on. All groups take a round together.
+    """
+    best = np.arange(len(roots))
+    order = np.lexsort((best, np.iinfo(np.int64).max - lengths.astype(np.int64), roots))
+    for _ in range(MOST_LEADERS):
+        root = roots[order]
+        begins = np.flatnonzero(np.concatenate([[True], root[1:] != root[:-1]])) if len(order) else best[:0]
+        first = np.repeat(begins, np.diff(np.append(begins, len(order))))
+        rest = np.flatnonzero(first != np.arange(len(order)))
+        if len(rest) == 0:
+            return best, 0
+        like = alike(order[first[rest]], order[rest])
+        best[order[rest[like]]] = order[first[rest[like]]]
+        order = order[rest[~like]]
+    return best, len(order)

@@ -1,19 +1,21 @@
 """Which texts are worth learning from: rules with thresholds, each of which says why a text goes.
 
 The rules are those of MassiveText (Rae et al. 2021, appendix A1.1), which most open corpora use. Words are what stands
-between spaces; where a language has none, a character stands for a word, and the thresholds differ.
+between spaces; where a script has none, a character (Chinese, Japanese) or a letter (Thai, Khmer …) stands for a word,
+and the thresholds differ. That is told by the text itself: the language may be unknown, or guessed wrong.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.corpus.near_duplicates import Numbers
-from weft.words import words_of
+from weft.corpus.ngrams import Numbers
+from weft.words import letters_of, unspaced_share, words_of
 
 BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·")
 ELLIPSES = ("...", "…", "……", "[…]", "[...]")
@@ -35,8 +37,9 @@ _STOP_WORDS = {
     "zh": "的 是 了 在 不 有 和 我 这 他",
     "ja": "の に は を た が で て と し",
 }
-UNSPACED = frozenset(("zh", "ja", "th", "lo", "km", "my", "bo"))
 STOP_WORDS = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
+Units = Literal["words", "characters", "letters"]
+SAMPLE = 4000  # characters, of the middle, to tell the units by
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,20 @@ class Thresholds:
     repeated_rows: tuple[tuple[int, float], ...] = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 
     @classmethod
-    def of(cls, language: str | None) -> "Thresholds":
-        if language in UNSPACED:
-            # Characters for words: twice as many of them, of one letter each; short rows of them repeat in any text.
-            return cls(
-                least_words=100,
-                most_words=20_000_000,
-                word_length=None,
-                letters=0.6,
-                common_rows=((4, 0.20), (6, 0.18), (8, 0.16)),
-                repeated_rows=((10, 0.15), (12, 0.14), (14, 0.13), (16, 0.12), (18, 0.11), (20, 0.10)),
-            )
-        return cls()
+    def of(cls, language: str | None, units: Units = "words") -> "Thresholds":
+        if units == "words":
+            # 3 to 10 is what English has. Korean writes a syllable as one letter, Tamil strings suffixes together.
+            return cls() if language in STOP_WORDS else cls(word_length=(2.0, 15.0))
+        # Twice as many characters as words, four times as many letters; short rows of them repeat in any text.
+        times = 2 if units == "characters" else 4
+        return cls(
+            least_words=50 * times,
+            most_words=10_000_000 * times,
+            word_length=None,
+            letters=0.6,
+            common_rows=tuple((times * length, share) for length, share in cls.common_rows),
+            repeated_rows=tuple((times * length, share) for length, share in cls.repeated_rows),
+        )
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,12 @@ class Measured:
     language: str | None = None
 
     @cached_property
+    def is_spaced(self) -> bool:
+        return units_of(self.text) == "words"
+
+    @cached_property
     def words(self) -> list[str]:
-        return words_of(self.text) if self.language in UNSPACED else self.text.split()
+        return self.text.split() if self.is_spaced else words_of(self.text)
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
@@ -110,9 +119,16 @@ class Measured:
         return [part for part in self.text.split("\n\n") if part.strip()]
 
 
+def units_of(text: str) -> Units:
+    """What stands for a word in this text."""
+    start = max(0, (len(text) - SAMPLE) // 2)
+    characters, letters = unspaced_share(text[start : start + SAMPLE])
+    return "words" if characters + letters <= 0.5 else "characters" if characters >= letters else "letters"
+
+
 def why_not(text: str, language: str | None = None, thresholds: Thresholds | None = None) -> str | None:
     """The first rule that the text breaks, in a word or two; None for a good text. The cheap rules come first."""
-    limits = thresholds or Thresholds.of(language)
+    limits = thresholds or Thresholds.of(language, units_of(text))
     measured = Measured(text, language)
     return next((name for name, breaks in RULES.items() if breaks(measured, limits)), None)
 
@@ -125,7 +141,7 @@ def _has_odd_words(t: Measured, limits: Thresholds) -> bool:
     if limits.word_length is None:
         return False
     low, high = limits.word_length
-    return not low <= sum(map(len, t.words)) / max(len(t.words), 1) <= high
+    return not low <= letters_of("".join(t.words)) / max(len(t.words), 1) <= high
 
 
 def _has_symbols(t: Measured, limits: Thresholds) -> bool:
@@ -148,7 +164,7 @@ def _is_cut_off(t: Measured, limits: Thresholds) -> bool:
 def _has_few_letters(t: Measured, limits: Thresholds) -> bool:
     if limits.letters is None:
         return False
-    if t.language in UNSPACED:
+    if not t.is_spaced:
         return _share(t.words, lambda word: any(map(str.isalpha, word))) < limits.letters
     return 1 - len(WITHOUT_LETTER.findall(t.text)) / max(len(t.words), 1) < limits.letters
 
@@ -183,7 +199,7 @@ def _has_common_rows(t: Measured, limits: Thresholds) -> bool:
         _, first, counts = np.unique(rows[again], return_index=True, return_counts=True)
         count = int(counts.max())
         place = int(again[first[counts == count].min()])
-        spaces = 0 if t.language in UNSPACED else length - 1
+        spaces = length - 1 if t.is_spaced else 0
         if _exceeds(count * (int(t.ends[place + length] - t.ends[place]) + spaces) / len(t.text), most[length]):
             return True
     return False

@@ -278,9 +278,11 @@ def _duplicates(report: Figures) -> str:
         return "<h2>Copies</h2><p>None were found.</p>"
     rows = [(f"groups of {size}", count, count, f"{count:,}") for size, count in found["sizes"].items()]
     note = (
-        f"<p>{found['exact']:,} documents have the same words as another, {found['near']:,} nearly the same; "
+        f"<p>{found['exact']:,} documents have the same text as another, {found['near']:,} nearly the same; "
         f"{found['across']:,} of these are copies of a document of another source.</p>"
     )
+    if found.get("beyond"):
+        note += f"<p>{found['beyond']:,} documents stay because their group was too large to compare all.</p>"
     largest = [unfold(f"{one['documents']:,} copies of one text", [one["text"]]) for one in found["largest"]]
     return "<h2>Copies</h2>" + note + bars(rows) + "".join(largest)
 

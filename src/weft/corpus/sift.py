@@ -1,7 +1,7 @@
 """The first pass over a piece: documents are read, cleaned and judged, and what is needed to find copies is noted.
 
 A piece leaves a folder behind: `texts.parquet` with the documents that are still in, a row of `keys.bin` (the hash of
-its words, its length), of `bands.bin` and of `signatures.bin` (see `near_duplicates`) for each; `dropped.parquet` with
+its text, its length), of `bands.bin` and of `signatures.bin` (see `near_duplicates`) for each; `dropped.parquet` with
 the reasons for the others; and `figures.json`.
 """
 
@@ -17,13 +17,14 @@ from weft.corpus.clean import Cleaning, clean
 from weft.corpus.contamination import is_contaminated, load_rows
 from weft.corpus.formats import Reading, Skipped
 from weft.corpus.language import language_of
-from weft.corpus.near_duplicates import band_keys, plain_words, sign
-from weft.corpus.quality import Thresholds, why_not
+from weft.corpus.near_duplicates import band_keys, sign
+from weft.corpus.quality import Thresholds, Units, units_of, why_not
 from weft.corpus.read import Document, scan, scan_range, unknown_ending
 from weft.corpus.tables import DROPPED, TEXTS, Table
 from weft.errors import InputError
 from weft.folders import disk_errors, private_folder, rename_unless_there, to_json, write_file
 from weft.recipe import BuildSection, FilterSection
+from weft.words import folded
 
 FIGURES, KEYS, BANDS, SIGNATURES = "figures.json", "keys.bin", "bands.bin", "signatures.bin"
 EXAMPLES, EXAMPLE_LETTERS = 3, 280  # of each reason, in each piece
@@ -142,7 +143,7 @@ class _Judge:
         self.said = said_thresholds(settings.filter) if settings.filter else {}
         self.cleaning = Cleaning(settings.clean.repair, settings.clean.form, settings.clean.mask)
         self.rows = load_rows(work / ROWS) if settings.decontaminate else None
-        self.limits: dict[str | None, Thresholds] = {}
+        self.limits: dict[tuple[str | None, Units], Thresholds] = {}
 
     def __call__(self, document: Document) -> tuple[str | None, dict[str, Any]]:
         figures = self.figures
@@ -180,15 +181,15 @@ class _Judge:
             return "empty"
         if self.settings.languages is not None and language not in self.settings.languages:
             return "language"
-        if self.settings.filter and (reason := why_not(text, language, self._limits(language))):
+        if self.settings.filter and (reason := why_not(text, language, self._limits(language, units_of(text)))):
             return reason
         asked = self.settings.decontaminate
         return "contaminated" if contaminated and asked is not None and asked.action == "drop" else None
 
-    def _limits(self, language: str | None) -> Thresholds:
-        if language not in self.limits:
-            self.limits[language] = replace(Thresholds.of(language), **self.said)
-        return self.limits[language]
+    def _limits(self, language: str | None, units: Units) -> Thresholds:
+        if (language, units) not in self.limits:
+            self.limits[language, units] = replace(Thresholds.of(language, units), **self.said)
+        return self.limits[language, units]
 
 
 class _Notes:
@@ -199,11 +200,11 @@ class _Notes:
         self.keys, self.bands, self.signatures = ((folder / name).open("wb") for name in (KEYS, BANDS, SIGNATURES))
 
     def add(self, text: str) -> str:
-        words = plain_words(text)
-        key = hashlib.blake2b(words or text.encode(), digest_size=16).digest()
+        plain = folded(text)
+        key = hashlib.blake2b(plain.encode(), digest_size=16).digest()
         self.keys.write(key + len(text).to_bytes(8, "little"))
         if self.near:
-            signature = sign([words])
+            signature = sign([plain])
             self.signatures.write(signature.tobytes())
             self.bands.write(band_keys(signature).tobytes())
         return key.hex()

@@ -18,7 +18,7 @@ LINEAGE = [
 ]
 TEXTS = pyarrow.schema(
     [
-        ("id", pyarrow.string()),  # a hash of its words
+        ("id", pyarrow.string()),  # a hash of its text, whatever the case and white space
         ("text", pyarrow.large_string()),
         *LINEAGE,
         ("address", pyarrow.string()),

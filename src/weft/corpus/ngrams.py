@@ -1,0 +1,80 @@
+"""n-grams as numbers of 64 bits, the same in every process, all of a text at once.
+
+An n-gram has so many words; where words are not written apart, so many characters (Chinese, Japanese) or letters (Thai,
+Khmer …), and where a text changes its script, the right mixture of them: a word is worth as many characters as the
+sizes say. So nothing has to be known about the text as a whole.
+
+The number is a polynomial of the words' codes modulo 2⁶⁴, so that those of all n-grams of any length come from one row
+of prefix sums (Rabin and Karp 1987).
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.words import kind_of, may_be_unspaced
+
+Numbers = NDArray[np.uint64]
+Places = NDArray[np.int64]
+Sizes = tuple[int, int, int]  # how many words, characters, letters make an n-gram
+BASE = 0x9E3779B97F4A7C15
+INVERSE = pow(BASE, -1, 2**64)
+
+
+@dataclass(frozen=True)
+class NGrams:
+    """Of a text's words; the numbers of those from `starts` to before `ends`."""
+
+    sums: Numbers  # (words + 1,)
+    kinds: NDArray[np.int8]  # of words: see `weft.words.kind_of`
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> "NGrams":
+        text = " ".join(words)
+        each = text.encode().split(b" ") if text else []
+        codes = scramble(np.fromiter(map(zlib.crc32, each), np.uint64, len(each)))
+        if may_be_unspaced(text):
+            kind = {word: kind_of(word) for word in set(words)}
+            kinds = np.fromiter(map(kind.__getitem__, words), np.int8, len(words))
+        else:
+            kinds = np.zeros(len(words), np.int8)
+        sums = np.zeros(len(each) + 1, np.uint64)
+        np.cumsum(codes * _powers(BASE, len(each)), out=sums[1:])
+        return cls(sums, kinds)
+
+    def spans(self, sizes: Sizes) -> tuple[Places, Places]:
+        """Where the n-grams of this size begin and end, in words. A text that is shorter has none."""
+        unit = lcm(*sizes)
+        weights = np.array([unit // size for size in sizes], np.int64)[self.kinds]
+        until = np.concatenate([[0], np.cumsum(weights)])
+        ends = np.searchsorted(until, until[:-1] + unit)
+        count = int(np.searchsorted(ends, len(until)))  # those that the text is long enough for
+        return np.arange(count), ends[:count]
+
+    def runs(self, length: int) -> tuple[Places, Places]:
+        """Where the runs of so many words, of whatever kind, begin and end."""
+        starts = np.arange(max(len(self.kinds) - length + 1, 0))
+        return starts, starts + length
+
+    def numbers(self, starts: Places, ends: Places) -> Numbers:
+        inverse = _powers(INVERSE, len(self.sums))
+        sums: Numbers = (self.sums[ends] - self.sums[starts]) * inverse[starts]
+        return scramble(sums + (ends - starts).astype(np.uint64))
+
+
+def scramble(x: Numbers) -> Numbers:
+    """SplitMix64's last steps: every bit of the number changes every bit of the result."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _powers(base: int, count: int) -> Numbers:
+    """1, base, base² … modulo 2⁶⁴."""
+    powers = np.full(count, base, np.uint64)
+    powers[:1] = 1
+    return np.cumprod(powers)
