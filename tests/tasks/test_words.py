@@ -8,9 +8,10 @@ import pytest
 import weft as library
 from small_tasks import finetune, report_of, rows_of, weft, write_rows
 from weft.tasks.answer import OFF, Answer
-from weft.tasks.tag import ILL_FORMED, OVERLAP, Tag, entities
+from weft.tasks.cutting import OLD, Cutter
+from weft.tasks.tag import ILL_FORMED, Tag, entities
 from weft.tasks.task import Example
-from weft.tasks.words import WORD, places_of, read_words
+from weft.tasks.words import OVERLAP, WIDENED, places_of, read_words
 
 SPOKEN = {"words": "flights at 8:30 from st. petersburg", "tags": "O O B-time O B-city I-city"}
 
@@ -25,7 +26,7 @@ def test_a_text_is_cut_for_an_answer_as_it_was_for_training():
     assert again.example(SPOKEN, with_gold=False).given == asked[0].given
 
 
-def test_a_text_whose_words_are_a_list_in_training_is_cut_where_its_characters_change():
+def test_a_text_whose_words_are_a_list_in_training_is_cut_where_these_would_be():
     train = [Tag().example({"words": ["at", "8:30", "."], "tags": ["O", "B-time", "O"]}, with_gold=True)]
     task = Tag().settle(train)
     assert task.example({"words": "at noon."}, with_gold=False).given == ("at", "noon", ".")
@@ -46,18 +47,24 @@ def test_chinese_that_is_set_apart_in_training_is_still_cut_into_characters():
         ("مُحَمَّد هنا", ["مُحَمَّد", "هنا"]),
     ],
 )
-def test_texts_are_cut_into_words(text, words):
-    assert WORD.findall(text) == words
+def test_models_of_earlier_versions_cut_texts_so(text, words):
+    assert list(Cutter(OLD).words(text)) == words
     assert [text[start:end] for start, end in places_of(words, text)] == words
 
 
 def test_an_entity_of_a_text_is_a_part_of_it():
     text = "In the U.S. and in the U.S."
     tags = ["O"] * 2 + ["B-LOC", *["I-LOC"] * 3] + ["O"] * 3 + ["B-LOC", *["I-LOC"] * 3]
-    first, second = entities(Example(read_words(text), None, text=text), tags)
+    first, second = entities(Example(read_words(text, Cutter(OLD)), None, text=text), tags)
     assert first == {"text": "U.S.", "kind": "LOC", "start": 2, "end": 6, "characters": [7, 11]}
     assert second == {"text": "U.S.", "kind": "LOC", "start": 9, "end": 13, "characters": [23, 27]}
-    assert entities(Example(read_words(text), None), tags)[1]["text"] == "U . S ."
+    assert entities(Example(read_words(text, Cutter(OLD)), None), tags)[1]["text"] == "U . S ."
+
+
+def test_an_entity_that_ends_inside_of_a_word_takes_the_whole_word_and_is_counted():
+    example = Tag().example({"words": "in CPL2010 .", "tags": [[3, 6, "ORG"]]}, with_gold=True)
+    assert example.given == ("in", "CPL2010", ".") and example.gold == ("O", "B-ORG", "O")
+    assert example.mended == (WIDENED,)
 
 
 def test_a_misspelt_tag_costs_its_sentence_and_no_more(tmp_path):

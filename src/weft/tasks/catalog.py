@@ -12,6 +12,7 @@ from weft.model.positions import longest
 from weft.recipe import FinetuneSection
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify, Several
+from weft.tasks.cutting import Cutter
 from weft.tasks.intent import PREFIX, Intent
 from weft.tasks.pair import Pair
 from weft.tasks.rewrite import USUAL_TOKENS, Reply, Rewrite, Summarize, Translate
@@ -23,6 +24,7 @@ TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classify, Pair, Similarity, Tag, Answer, Translate, Summarize, Reply, Intent)
 }
 WRITING = {"seq2seq", "causal"}  # heads
+UNKNOWN = Cutter("treebank")  # how the words of most taggers' data were cut, where a model does not say
 
 
 def asked_task(section: FinetuneSection, label: Any) -> Task:
@@ -114,9 +116,10 @@ def _fitting(network: Network, description: Description) -> dict[str, Task]:
         fitting["classify"] = Several(labels) if several else Classify(labels)
         fitting["pair"] = Pair(labels)
     elif "token" in heads and any(label.startswith(PREFIX) for label in labels):
-        fitting["intent"] = Intent(labels)
+        fitting["intent"] = Intent(labels, cutter=UNKNOWN)
     elif "token" in heads:
-        fitting["tag"] = Tag(labels, entities="O" in labels and any(label.startswith("B-") for label in labels))
+        is_entity = "O" in labels and any(label.startswith("B-") for label in labels)
+        fitting["tag"] = Tag(labels, entities=is_entity, cutter=UNKNOWN)
     elif "span" in heads:
         fitting["answer"] = Answer()
     elif writes := heads & WRITING:

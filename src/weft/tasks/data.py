@@ -106,8 +106,14 @@ def columns_of(
     sample, good = _sample(rows, where)
     unasked = () if with_gold else task.golds
     wanted = [ROLES[role] for role in task.roles if role not in unasked]
-    needed = {role: column for role, column in said.items() if role not in unasked}
+    needed = {role: column for role, column in said.items() if role not in (*unasked, *task.optional)}
     columns, guesses = find_columns(good, wanted, needed, where)
+    for role in task.optional:
+        column = said.get(role, role)
+        if column not in columns.values() and any(column in row.values for row in good):
+            columns[role] = column
+        elif role in said:
+            raise InputError(f"{where} has no column {column!r}, which is to be the {role}.")
     return columns, guesses, chain(sample, rows)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from weft.errors import InputError, needs
-from weft.evaluate.bootstrap import sum_intervals
 from weft.evaluate.judged import Judged
 from weft.folders import known_facts
 from weft.interchange.folder import Description, read_model
@@ -24,7 +23,7 @@ from weft.tasks.build import reader_for
 from weft.tasks.catalog import known_task
 from weft.tasks.crf import with_crf
 from weft.tasks.data import Split
-from weft.tasks.rewrite import Rewrite, perplexity
+from weft.tasks.rewrite import Rewrite
 from weft.tasks.tag import Tag
 from weft.tasks.task import Example, Reader, ReadOff, Task
 from weft.tokenizer.read import load_tokenizer
@@ -113,6 +112,7 @@ class Evaluation:
     cut: int = 0  # examples that are longer than the model reads
     baseline: Compared | None = None
     notes: tuple[str, ...] = ()  # what to know before the figures are believed
+    facts: dict[str, Any] = field(default_factory=dict)  # how figures came about: from which raw text
 
     @property
     def figures(self) -> dict[str, float]:
@@ -132,6 +132,7 @@ class Evaluation:
         }
         if self.notes:
             found["notes"] = list(self.notes)
+        found |= self.facts
         if self.cut:
             found["cut"] = self.cut
         if self.judged.calibration is not None:
@@ -185,10 +186,9 @@ def evaluate_on(
     say_cut(cut, len(examples), subject.reader)
     seconds = time.perf_counter() - began
     judged = task.judge(examples, answers)
-    if isinstance(task, Rewrite):
-        counts = task.losses(subject.network, examples, subject.reader)
-        judged.figures.update({name: float(value) for name, value in perplexity(counts.sum(0)).items()})
-        judged.intervals.update(sum_intervals(counts, perplexity))
+    measured = task.measure(subject.network, examples, answers, subject.reader)
+    judged.figures.update(measured.figures)
+    judged.intervals.update(measured.intervals)
     cost = {**(training or {}), "parameters": count_parameters(subject.network), **_cost(subject, examples, seconds)}
     baseline = None
     if train is not None:
@@ -197,7 +197,9 @@ def evaluate_on(
         name, guessed = task.baseline(train, examples)
         baseline = Compared(name, task.judge(examples, guessed), time.perf_counter() - began)
     slices = _slices(task, examples, judged.credit)
-    return Evaluation(task, split.where, examples, answers, judged, slices, cost, cut, baseline, tuple(notes))
+    return Evaluation(
+        task, split.where, examples, answers, judged, slices, cost, cut, baseline, tuple(notes), measured.facts
+    )
 
 
 def score_on(subject: Subject, split: Split) -> float:

@@ -7,7 +7,7 @@ is saved is a plain token classifier, which opens anywhere.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -26,9 +26,11 @@ from weft.model.packed import Packed
 from weft.objectives.answers import Classes
 from weft.objectives.objective import Batch
 from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
+from weft.tasks.cutting import Cutter
 from weft.tasks.labels import label_set, read_label, with_unseen
-from weft.tasks.tag import Tag, entities, text_of
-from weft.tasks.task import Example, Input, Reader, ReadOff, UnseenLabel, Unusable
+from weft.tasks.raw_text import from_raw_text
+from weft.tasks.tag import Tag, entities, text_of, with_cutter
+from weft.tasks.task import Example, Input, Measured, Reader, ReadOff, UnseenLabel, Unusable
 
 PREFIX = "intent:"
 
@@ -51,11 +53,12 @@ class Intent(ReadOff):
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags", "intent")
     golds: ClassVar[tuple[str, ...]] = ("tags", "intent")
+    optional: ClassVar[tuple[str, ...]] = Tag.optional
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "exact"
     metrics: ClassVar[tuple[str, ...]] = ("exact", "intent", "slot_f1")
 
-    at_spaces: bool = False  # as in tagging
+    cutter: Cutter = field(default_factory=Cutter)  # as in tagging
 
     @property
     def slots(self) -> Tag:
@@ -67,7 +70,7 @@ class Intent(ReadOff):
         return tuple(label.removeprefix(PREFIX) for label in self.labels if label.startswith(PREFIX))
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
-        words = Tag(at_spaces=self.at_spaces).example(values, with_gold=with_gold)
+        words = Tag(cutter=self.cutter).example(values, with_gold=with_gold)
         if not with_gold:
             return words
         if values.get("intent") in (None, ""):
@@ -84,7 +87,7 @@ class Intent(ReadOff):
         slots = Tag().settle([replace(example, gold=example.gold.tags) for example in train])
         if not slots.entities:
             raise InputError("The slots must be tagged as B-room, I-room, O.")
-        return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)), at_spaces=slots.at_spaces)
+        return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)), cutter=slots.cutter)
 
     def harmonized(self, examples: Sequence[Example]) -> list[Example]:
         tagged = self.slots.harmonized([replace(one, gold=one.gold.tags) for one in examples])
@@ -174,6 +177,22 @@ class Intent(ReadOff):
         sure = np.asarray([float(chances.max()) for chances, _ in answers])
         return Judged(self.figures(examples, answers), intervals, exact, (1 - exact) * sure, tables)
 
+    def measure(
+        self, network: Network, examples: Sequence[Example], answers: Sequence[Any], reader: Reader
+    ) -> Measured:
+        """Slots from raw text, as in tagging."""
+        found = from_raw_text(
+            self.cutter,
+            examples,
+            [tags for _, tags in answers],
+            [one.gold.tags for one in examples],
+            lambda asked: [tags for _, tags in self.answers(network, asked, reader)[0]],
+            entities=True,
+        )
+        if found is None:
+            return Measured()
+        return Measured({"slot_f1_raw": found.f1}, {"slot_f1_raw": found.interval}, {"from_raw_text": found.facts})
+
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[Any]]:
         numbers = [self.intents.index(one.gold.intent) for one in train]
         intents = TextClassifier.fit([text_of(one.given) for one in train], numbers, len(self.intents))
@@ -207,4 +226,7 @@ class Intent(ReadOff):
         return f"{intent}({slots})"
 
     def settings(self) -> dict[str, Any]:
-        return {"at_spaces": self.at_spaces}
+        return {"cutter": self.cutter.settings()}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        return replace(self, **with_cutter(settings))

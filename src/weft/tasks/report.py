@@ -22,6 +22,7 @@ NAMES = {
     "exact": "exactly right", "bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum", "pearson": "Pearson", "spearman": "Spearman",
     "slot_f1": "slots, F1", "intent": "intents right", "f1_macro": "F1, macro", "rmse": "RMSE", "mae": "mean error",
+    "f1_raw": "F1 from raw text", "slot_f1_raw": "slots, F1 from raw text",
     "distinct": "different texts", "perplexity": "perplexity",
 }  # fmt: skip
 
@@ -64,6 +65,7 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
         tiles(shown),
         "<h2>How good, next to a classical method</h2>",
         _comparison(evaluation),
+        _from_raw_text(facts.get("from_raw_text")),
         _curves(task, folder, facts.get("training", {}), score),
         *(f"<h2>{escape(one.title)}</h2>{grid(one.headings, one.rows)}" for one in judged.tables),
         "<h2>Short and long</h2>",
@@ -103,6 +105,19 @@ def _comparison(evaluation: Evaluation) -> str:
             row.append(_number(key, beside.judged.figures[key]) if key in beside.judged.figures else "")
         rows.append(row)
     return grid(headings, rows)
+
+
+def _from_raw_text(facts: dict[str, Any] | None) -> str:
+    if facts is None:
+        return ""
+    said = (
+        f"F1 from raw text: words are cut by {facts['cut_by']} from the text ({facts['text']}) of "
+        f"{facts['sentences']:,} sentences. {facts['sentences_rebuilt']:.1%} of the sentences come out as the given "
+        f"words, F1 of words is {facts['word_f1']:.1%}."
+    )
+    if facts["left_out"]:
+        said += f" Left out: {facts['left_out']:,} sentences whose words are not those of their text."
+    return f"<p>{escape(said)}</p>"
 
 
 def _curves(task: Task, folder: Path, training: dict[str, Any], score: str) -> str:

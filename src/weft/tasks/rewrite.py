@@ -30,7 +30,7 @@ from weft.model.packed import Packed, pack
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encoded
 from weft.tasks.labels import read_text
-from weft.tasks.task import Example, Input, Reader, Task, ask, count_cut, groups
+from weft.tasks.task import Example, Input, Measured, Reader, Task, ask, count_cut, groups
 
 TARGET_SHARE = 0.5  # of what a decoder can read that a target may take, at most
 USUAL_TOKENS = 64  # that an answer may have, if nothing is known
@@ -146,6 +146,14 @@ class Rewrite(Task):
                 for one, rows in zip(picked, of_each, strict=True):
                     found[one.example] = float(rows.double().sum()), len(rows)
         return found
+
+    def measure(
+        self, network: Network, examples: Sequence[Example], answers: Sequence[str], reader: Reader
+    ) -> Measured:
+        """The perplexity of the right texts."""
+        counts = self.losses(network, examples, reader)
+        figures = {name: float(value) for name, value in perplexity(counts.sum(0)).items()}
+        return Measured(figures, sum_intervals(counts, perplexity))
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
         model = NearestNeighbour.fit([one.given for one in train], [one.gold for one in train])

@@ -8,7 +8,7 @@ sentence are decided together.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -36,17 +36,19 @@ from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import Answers, Classes
 from weft.objectives.objective import Batch
+from weft.progress import say
 from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
 from weft.tasks.crf import Crf, Tagging, crf_of
+from weft.tasks.cutting import OLD, Cutter, choose_cutter
 from weft.tasks.encode import encoded
 from weft.tasks.labels import balance, label_set, with_unseen
-from weft.tasks.task import Example, Input, Reader, ReadOff, UnseenLabel, Unusable
-from weft.tasks.words import are_cut_at_spaces, places_of, read_tagged, read_words
+from weft.tasks.raw_text import APART, aligned, cut_of, from_raw_text
+from weft.tasks.task import Example, Input, Measured, Reader, ReadOff, UnseenLabel, Unusable
+from weft.tasks.words import places_of, read_tagged, read_words
 from weft.tokenizer.tokenizer import Tokenizer
 
 OUTSIDE = "O"
 ILL_FORMED = "has a tag that is not well-formed, which was mended"
-OVERLAP = "has entities that overlap, which tags cannot say: the longer was kept, of equals the first"
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,11 @@ class Tag(ReadOff):
     roles: ClassVar[tuple[str, ...]] = ("words", "tags")
     golds: ClassVar[tuple[str, ...]] = ("tags",)
     metrics: ClassVar[tuple[str, ...]] = ("f1", "precision", "recall", "f1_macro", "accuracy")
+    optional: ClassVar[tuple[str, ...]] = ("text",)  # what the words were cut from
 
     entities: bool = False  # the tags are parts of entities, and entities are what counts
     crf: bool = False
-    at_spaces: bool = False  # texts are cut into words there, as those of the training data were
+    cutter: Cutter = field(default_factory=Cutter)  # of texts into words like those of the training data
     balanced: bool = False
     weights: tuple[float, ...] | None = None
 
@@ -80,12 +83,18 @@ class Tag(ReadOff):
         return self.metrics if self.entities else ("accuracy", "f1_macro")
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
-        words = values.get("words")
-        text = words if isinstance(words, str) else ""
-        if not with_gold:
-            return Example(read_words(words, at_spaces=self.at_spaces), None, text=text)
-        found, tags, lost = read_tagged(words, values.get("tags"))
-        return Example(found, tags, text=text, mended=(OVERLAP,) * lost)
+        words, text = values.get("words"), values.get("text")
+        if with_gold:
+            found, tags, mended = read_tagged(words, values.get("tags"), self.cutter)
+        else:
+            found, tags, mended = read_words(words, self.cutter), None, ()
+        if isinstance(words, str):
+            text = words
+        elif not isinstance(text, str) or not text.strip():
+            text = ""
+        elif aligned(found, text) is None:
+            text, mended = "", (*mended, APART)
+        return Example(found, tags, text=text, mended=mended)
 
     def settle(self, train: Sequence[Example]) -> Self:
         scheme = guess_scheme(example.gold for example in train)
@@ -100,8 +109,10 @@ class Tag(ReadOff):
         if len(labels) < 2:
             raise InputError(f"All words of the training data have the tag {labels[0]!r}: there is nothing to learn.")
         weights = tuple(balance(counts, labels)) if self.balanced else None
-        at_spaces = are_cut_at_spaces([(example.given, example.text) for example in train])
-        return replace(self, labels=labels, entities=scheme != "plain", at_spaces=at_spaces, weights=weights)
+        cutter = choose_cutter([cut for example in train if (cut := cut_of(example)) is not None])
+        if cutter.rebuilt is not None:
+            say(f"Raw text is cut by {cutter.said()}: rebuilds {cutter.rebuilt:.1%} of the training sentences.")
+        return replace(self, labels=labels, entities=scheme != "plain", cutter=cutter, weights=weights)
 
     def harmonized(self, examples: Sequence[Example]) -> list[Example]:
         if not self.entities:
@@ -241,6 +252,22 @@ class Tag(ReadOff):
             self.figures(examples, answers), intervals, credit, right[:, 1] - right[:, 0].astype(float), tables
         )
 
+    def measure(
+        self, network: Network, examples: Sequence[Example], answers: Sequence[Sequence[str]], reader: Reader
+    ) -> Measured:
+        """The same from raw text, which is how the model is used."""
+        found = from_raw_text(
+            self.cutter,
+            examples,
+            answers,
+            [one.gold for one in examples],
+            lambda asked: self.answers(network, asked, reader)[0],
+            entities=self.entities,
+        )
+        if found is None:
+            return Measured()
+        return Measured({"f1_raw": found.f1}, {"f1_raw": found.interval}, {"from_raw_text": found.facts})
+
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[tuple[str, ...]]]:
         words, tags = [one.given for one in train], [one.gold for one in train]
         if self.entities and _are_characters(words):
@@ -272,7 +299,18 @@ class Tag(ReadOff):
         return " ".join(f"{word}/{tag}" for word, tag in zip(example.given, tags, strict=True))
 
     def settings(self) -> dict[str, Any]:
-        return {"entities": self.entities, "crf": self.crf, "at_spaces": self.at_spaces}
+        return {"entities": self.entities, "crf": self.crf, "cutter": self.cutter.settings()}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        return replace(self, **with_cutter(settings))
+
+
+def with_cutter(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Models of earlier versions say `at_spaces`, or nothing, and cut as they did."""
+    found = dict(settings)
+    at_spaces = found.pop("at_spaces", False)
+    known = found.get("cutter", {"name": "spaces" if at_spaces else OLD})
+    return {**found, "cutter": Cutter.of(known)}
 
 
 def _windows(pieces: np.ndarray, room: int) -> list[range]:

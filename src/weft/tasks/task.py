@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.evaluate.bootstrap import Interval
 from weft.evaluate.judged import Judged
 from weft.generate.ends import Ends
 from weft.model.network import Network
@@ -73,11 +74,21 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """Figures that need the network once more than its answers."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)  # how they came about, for the report
+
+
+@dataclass(frozen=True)
 class Task(ABC):
     name: ClassVar[str]
     head: ClassVar[str]  # that sits on the backbone
     roles: ClassVar[tuple[str, ...]]  # of columns: what is given first
     golds: ClassVar[tuple[str, ...]]  # those of them that hold what is right
+    optional: ClassVar[tuple[str, ...]] = ()  # roles that a column may play, if it is there
     judged_with: ClassVar[tuple[str, ...]] = ()  # optional packages: for the metrics,
     beside_with: ClassVar[tuple[str, ...]] = ()  # and for the classical method beside it
     compares_inside: ClassVar[bool] = True  # a text that stands inside another gives it away
@@ -124,6 +135,12 @@ class Task(ABC):
 
     @abstractmethod
     def judge(self, examples: Sequence[Example], answers: Sequence[Any]) -> Judged: ...
+
+    def measure(
+        self, network: Network, examples: Sequence[Example], answers: Sequence[Any], reader: Reader
+    ) -> Measured:
+        """What `judge` cannot know from the answers alone."""
+        return Measured()
 
     @abstractmethod
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[Any]]:

@@ -1,29 +1,29 @@
 """Words and their tags out of a row.
 
-Words are a list, or a text that is cut where its characters change their kind (Chinese characters stand alone); at its
-spaces, if its tags are a text, too. Tags are a list of the same length, or entities with their places in the text:
-{"start": 3, "end": 8, "label": "PER"}, or CLUENER's {"name": {"彭小军": [[0, 2]]}} (ends inclusive).
+Words are a list, or a text that a cutter cuts (`cutting`); at its spaces, if its tags are a text, too. Tags are a list
+of the same length, or entities with their places in the text: {"start": 3, "end": 8, "label": "PER"}, or CLUENER's
+{"name": {"彭小军": [[0, 2]]}} (ends inclusive).
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.evaluate.characters import MARKS
 from weft.evaluate.entities import Span, tags_of
+from weft.tasks.cutting import Cutter
 from weft.tasks.labels import read_label, refuse_halves
 from weft.tasks.task import Unusable
 
-_CHINESE = r"\u3400-\u9fff\uf900-\ufaff"
-_HAS_CHINESE = re.compile(f"[{_CHINESE}]")
-WORD = re.compile(rf"[{_CHINESE}]|(?:[^\W{_CHINESE}]+[{MARKS}]*)+|[^\w\s]")
+SPACES = Cutter("spaces")
+OVERLAP = "has entities that overlap, which tags cannot say: the longer was kept, of equals the first"
+WIDENED = "has an entity that begins or ends inside of a word: the whole word was taken"
+Tagged = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # words, tags, what was mended
 Place = tuple[int, int, str]  # first character, behind the last, kind
 
 
-def read_words(value: Any, *, at_spaces: bool = False) -> tuple[str, ...]:
+def read_words(value: Any, cutter: Cutter) -> tuple[str, ...]:
     words = tuple(value) if isinstance(value, list | tuple) else None
     if isinstance(value, str):
-        words = tuple(value.split() if at_spaces else WORD.findall(value))
+        words = cutter.words(value)
     if words is None or not all(isinstance(word, str) for word in words):
         raise Unusable("has no words" if value is None else "has words that are no list of texts")
     if not words:
@@ -32,29 +32,16 @@ def read_words(value: Any, *, at_spaces: bool = False) -> tuple[str, ...]:
     return words
 
 
-def read_tagged(words: Any, tags: Any) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """And how many entities are lost, as they overlap others: tags cannot say both."""
+def read_tagged(words: Any, tags: Any, cutter: Cutter) -> Tagged:
     if isinstance(words, str) and not _is_row_of_tags(tags):
-        return _by_places(words, list(_places(tags)))
-    found = read_words(words, at_spaces=isinstance(tags, str))
+        return _by_places(words, list(_places(tags)), cutter)
+    found = read_words(words, SPACES)
     tags = tags.split() if isinstance(tags, str) else tags
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) and tag.strip() for tag in tags):
         raise Unusable("has no tags" if tags is None else "has tags that are no list of names, such as B-PER")
     if len(tags) != len(found):
         raise Unusable(f"has {len(found)} words but {len(tags)} tags")
-    return found, tuple(tags), 0
-
-
-def are_cut_at_spaces(cut: Sequence[tuple[tuple[str, ...], str]]) -> bool:
-    """Whether words come from their texts in that way, and not in the usual one. Chinese whose characters are set apart
-    is not meant to be: what is asked later has no spaces.
-    """
-    if not all(tuple(text.split()) == words for words, text in cut):
-        return False
-    chinese = [word for words, _ in cut for word in words if _HAS_CHINESE.search(word)]
-    if chinese and all(len(word) == 1 for word in chinese):
-        return False
-    return any(tuple(WORD.findall(text)) != words for words, text in cut)
+    return found, tuple(tags), ()
 
 
 def places_of(words: Sequence[str], text: str) -> list[tuple[int, int]]:
@@ -93,19 +80,21 @@ def _places(entities: Any) -> Iterable[Place]:
         raise Unusable("has entities in a form that is not known; give start, end and label of each") from None
 
 
-def _by_places(text: str, places: Sequence[Place]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    found = [(match.start(), match.end()) for match in WORD.finditer(text)]
+def _by_places(text: str, places: Sequence[Place], cutter: Cutter) -> Tagged:
+    found = cutter.places(text)
     if not found:
         raise Unusable("has an empty text")
-    spans = set()
+    spans, widened = set(), 0
     for start, end, kind in places:
         inside = [number for number, (begin, stop) in enumerate(found) if begin < end and stop > start]
         if not inside or not 0 <= start < end <= len(text):
             raise Unusable(f"has an entity at {start} to {end}, where its text has no word")
+        widened += found[inside[0]][0] < start or found[inside[-1]][1] > end
         spans.add(Span(inside[0], inside[-1] + 1, kind))
     kept = _apart(sorted(spans))
     words = tuple(text[start:end] for start, end in found)
-    return words, tuple(tags_of(kept, len(found))), len(spans) - len(kept)
+    mended = (OVERLAP,) * (len(spans) - len(kept)) + (WIDENED,) * widened
+    return words, tuple(tags_of(kept, len(found))), mended
 
 
 def _apart(spans: Sequence[Span]) -> list[Span]:

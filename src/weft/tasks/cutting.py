@@ -1,0 +1,250 @@
+"""Raw text into words, as the words of the training data were cut.
+
+White space always cuts. Inside of what stands between two spaces (a chunk) a base cutter proposes: `spaces` cuts
+nowhere, `unicode` between words, numbers and punctuation, `treebank` as the Penn Treebank does (do|n't, U.S., Mr.,
+well-known), `characters` everywhere. Data has habits of its own, so rules are learnt that overrule the base. A rule is
+a context and a decision: "between a letter and a hyphen: cut". Contexts go from general (the kind of character on
+either side) to special (the whole chunk). A rule is kept if it mends at least two positions of the training data that
+the more general ones get wrong, and is right four times out of five where it applies. The most special rule that knows
+a position decides. A few hundred rules are enough; they lie in the model's weft.json.
+
+The base, and whether rules help, is decided by sentences of the training data that rules were not learnt from.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import regex
+
+from weft.evaluate.characters import MARKS
+from weft.words import CHARACTER
+
+Place = tuple[int, int]  # the first character, behind the last
+MENDED, PURITY = 2, 0.8  # positions that a rule must mend; how often it must be right where it applies
+MOST_HELD_OUT, MOST_TO_LEARN = 2_000, 20_000  # sentences
+FEWEST = 20  # sentences, to hold some out
+HELD_OUT = 10  # one in so many
+LONGEST = 24  # characters of a context, so that work grows with a text and not with its square
+
+_LETTER = rf"(?:(?!{CHARACTER})[\p{{L}}\p{{N}}_]\p{{M}}*)"
+_NUMBER = rf"\p{{Nd}}+(?:[.,:]\p{{Nd}}+)*(?!{_LETTER})"
+_WHOLE = (  # addresses, @mentions, #tags
+    r"(?:https?://|ftp://|www\.)[^\s<>\"]*[^\s<>\"'.,;:!?)\]}]|[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
+    rf"|[@#]{_LETTER}+"
+)
+_SIGNS = r"([^\p{L}\p{N}\s])\1*"  # ... is one word, and so is --
+_TITLES = "Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Inc|Ltd|Co|Corp|vs|etc|Gen|Gov|Sen|Rep|Lt|Col|Sgt|Jan|Feb|Aug|Sept?|Oct|Nov|Dec"
+_NOT, _CLITIC = r"n['’]t\b", r"['’](?:s|m|d|ll|re|ve)\b"
+_PATTERNS = {
+    "unicode": rf"{_WHOLE}|{CHARACTER}|{_NUMBER}|{_LETTER}+|{_SIGNS}",
+    "treebank": rf"(?i){_WHOLE}|{CHARACTER}|(?:\p{{L}}\.){{2,}}|\b(?:{_TITLES})\.|{_CLITIC}|{_NOT}|{_NUMBER}"
+    rf"|(?:(?!{_NOT}){_LETTER}(?:-(?=[\p{{L}}\p{{N}}]))?)+|{_SIGNS}",
+    "characters": r"\S",
+}
+OLD = "classes"  # that of models without a word about it, which Python's own expressions cut
+_CHINESE = r"\u3400-\u9fff\uf900-\ufaff"
+_BASES: dict[str, Any] = {
+    **{name: regex.compile(pattern) for name, pattern in _PATTERNS.items()},
+    OLD: re.compile(rf"[{_CHINESE}]|(?:[^\W{_CHINESE}]+[{MARKS}]*)+|[^\w\s]"),
+}
+CHOICE = ("unicode", "treebank", "spaces", "characters")  # of equals, as if nothing stands beside words, the first
+LEARNING = ("unicode", "treebank")  # rules on top of no idea at all hold for the training data and little else
+_RUN = regex.compile(r"[\p{L}\p{M}]+|\p{N}+|.", regex.DOTALL)
+_CHUNK = regex.compile(r"\S+")
+_ALONE = regex.compile(CHARACTER)
+
+
+class Chunk(NamedTuple):
+    text: str
+    behind: str  # what follows: the end of the text, or a space and the kind of the next character
+
+
+@dataclass(frozen=True)
+class Cutter:
+    name: str = "unicode"
+    rules: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    rebuilt: float | None = None  # the share of sentences not learnt from whose words come out exactly
+    word_f1: float | None = None  # and of words
+
+    def __post_init__(self) -> None:
+        if self.name != "spaces" and self.name not in _BASES:
+            raise TypeError(f"there is no cutter {self.name!r}")
+
+    def places(self, text: str) -> list[Place]:
+        found = []
+        for start, chunk in chunks(text):
+            ends = [0, *sorted(self.cuts(chunk)), len(chunk.text)]
+            found += [(start + first, start + behind) for first, behind in pairwise(ends)]
+        return found
+
+    def words(self, text: str) -> tuple[str, ...]:
+        return tuple(text[start:end] for start, end in self.places(text))
+
+    def cuts(self, chunk: Chunk) -> set[int]:
+        found = set(base_cuts(self.name, chunk.text))
+        for place, contexts in enumerate(contexts_of(chunk) if self.rules else (), 1):
+            known = [self.rules[context] for context in contexts if context in self.rules]
+            if known:
+                (found.add if known[-1] else found.discard)(place)
+        return found
+
+    def said(self) -> str:
+        """In words: unicode and 345 learnt rules."""
+        return f"{self.name} and {len(self.rules):,} learnt rules" if self.rules else self.name
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": self.name, "rules": dict(self.rules), "rebuilt": self.rebuilt, "word_f1": self.word_f1}
+
+    @classmethod
+    def of(cls, settings: Any) -> Self:
+        """As kept in a model folder. Raises TypeError if it is something else."""
+        if not isinstance(settings, Mapping) or not isinstance(settings.get("rules", {}), Mapping):
+            raise TypeError("not a cutter")
+        return cls(**{**settings, "rules": {str(key): bool(cut) for key, cut in settings.get("rules", {}).items()}})
+
+
+@lru_cache(maxsize=2**16)
+def base_cuts(name: str, chunk: str) -> frozenset[int]:
+    if name == "spaces":
+        return frozenset()
+    edges = {edge for match in _BASES[name].finditer(chunk) for edge in match.span()}
+    return frozenset(edges - {0, len(chunk)})
+
+
+def chunks(text: str) -> Iterator[tuple[int, Chunk]]:
+    """With the place where each begins."""
+    found = [match.span() for match in _CHUNK.finditer(text)]
+    behind = [f" {_kind(text[start])}" for start, _ in found[1:]] + ["\n"]
+    for (start, end), after in zip(found, behind, strict=False):
+        yield start, Chunk(text[start:end], after)
+
+
+@lru_cache(maxsize=2**16)
+def _kind(character: str) -> str:
+    """a, A, 0 for letters and digits, 字 for characters that are words; punctuation stays what it is."""
+    if _ALONE.match(character):
+        return "字"
+    if character.isupper():
+        return "A"
+    if character.isdigit():
+        return "0"
+    return "a" if character.isalpha() or regex.match(r"\p{M}", character) else character
+
+
+def contexts_of(chunk: Chunk) -> Iterator[tuple[str, ...]]:
+    """Of every position between two characters, from general to special. The letter tells the kind of context, | the
+    place; capitals make no difference but in kinds.
+    """
+    text, size = chunk.text.lower(), len(chunk.text)
+    text = text if len(text) == size else chunk.text  # İ has two characters in lower case
+    kinds = "   " + "".join(map(_kind, chunk.text)) + chunk.behind + "  "
+    padded = "   " + text + chunk.behind + "  "
+    runs = [match.span() for match in _RUN.finditer(text)]
+    of = [run for run in runs for _ in range(run[1] - run[0])]
+    for i in range(1, size):
+        j = i + 3
+        left, right = text[max(of[i - 1][0], i - LONGEST) : i], text[i : min(of[i][1], i + LONGEST)]
+        found = [
+            f"a{kinds[j - 1]}|{kinds[j]}",
+            f"b{kinds[j - 2 : j]}|{kinds[j : j + 2]}",
+            f"c{kinds[j - 3 : j]}|{kinds[j : j + 3]}",
+            f"d{padded[j - 1]}|{padded[j : j + 2]}",
+            f"e|{padded[j : j + 3]}",
+        ]
+        if size - i <= 5:
+            found.append(f"f|{text[i:]}{chunk.behind if size - i <= 2 else ''}")
+        if i <= 5:
+            found.append(f"g{text[:i]}|{kinds[j]}")
+        found += [
+            f"h{left}|{kinds[j : j + 2]}",
+            f"i{kinds[j - 1]}|{right}{padded[j + len(right)]}",
+            f"j{left}|{right}",
+        ]
+        if size <= LONGEST:
+            found.append(f"k{text[:i]}|{text[i:]}")
+        yield tuple(found)
+
+
+LEVELS = "abcdefghijk"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A text, and where its words stand in it."""
+
+    text: str
+    places: tuple[Place, ...]
+
+    def chunks(self) -> Iterator[tuple[Chunk, frozenset[int]]]:
+        edges = {edge for place in self.places for edge in place}
+        for start, chunk in chunks(self.text):
+            yield chunk, frozenset(i for i in range(1, len(chunk.text)) if start + i in edges)
+
+
+class Positions:
+    """Every position inside of the chunks of some texts: its contexts, whether words part there, and how often."""
+
+    def __init__(self, cut: Sequence[Cut]) -> None:
+        numbers: dict[str, int] = {"": 0}  # of contexts; 0 stands for none at this level
+        rows, counts, right, self.chunks = [], [], [], list[Chunk]()
+        for (chunk, edges), count in Counter(one for each in cut for one in each.chunks()).items():
+            self.chunks.append(chunk)
+            for place, contexts in enumerate(contexts_of(chunk), 1):
+                by_level = {context[0]: numbers.setdefault(context, len(numbers)) for context in contexts}
+                rows.append([by_level.get(level, 0) for level in LEVELS])
+                counts.append(count)
+                right.append(place in edges)
+        self.names = list(numbers)
+        self.contexts = np.asarray(rows, np.int32).reshape(-1, len(LEVELS))
+        self.counts, self.right = np.asarray(counts, np.float64), np.asarray(right, bool)
+
+    def rules(self, name: str) -> dict[str, bool]:
+        """Level by level: what the base and the levels before get wrong is what a rule can mend."""
+        base = [i in base_cuts(name, one.text) for one in self.chunks for i in range(1, len(one.text))]
+        said = np.asarray(base, bool)
+        found: dict[str, bool] = {}
+        for column in self.contexts.T:
+            weights = (self.counts, self.counts * self.right, self.counts * (said != self.right))
+            total, cuts, wrong = (np.bincount(column, weight, len(self.names)) for weight in weights)
+            left = np.minimum(cuts, total - cuts)
+            is_rule = (wrong - left >= MENDED) & (left <= (1 - PURITY) * total)
+            is_rule[0] = False
+            said = np.where(is_rule[column], (2 * cuts > total)[column], said)
+            found |= {self.names[i]: bool(2 * cuts[i] > total[i]) for i in np.flatnonzero(is_rule)}
+        return found
+
+
+def measure(cutter: Cutter, cut: Sequence[Cut]) -> tuple[float, float]:
+    """The share of texts whose words come out exactly, and F1 of words."""
+    exact = both = of_all = 0
+    for one in cut:
+        found = cutter.places(one.text)
+        exact += found == list(one.places)
+        both += len(set(found) & set(one.places))
+        of_all += len(found) + len(one.places)
+    return exact / max(len(cut), 1), 2 * both / max(of_all, 1)
+
+
+def choose_cutter(cut: Sequence[Cut]) -> Cutter:
+    """The one that rebuilds the words of held-out training sentences best, by F1 of words."""
+    if not cut:
+        return Cutter()
+    if len(cut) < FEWEST:
+        return _best([Cutter(name) for name in CHOICE], cut)
+    held_out = cut[::HELD_OUT][:MOST_HELD_OUT]
+    best = _best([Cutter(name) for name in CHOICE], held_out)
+    if best.rebuilt == 1:
+        return best
+    positions = Positions([one for number, one in enumerate(cut) if number % HELD_OUT][:MOST_TO_LEARN])
+    return _best([best, *(Cutter(name, positions.rules(name)) for name in LEARNING)], held_out)
+
+
+def _best(cutters: Sequence[Cutter], cut: Sequence[Cut]) -> Cutter:
+    found = [Cutter(one.name, one.rules, *(round(share, 4) for share in measure(one, cut))) for one in cutters]
+    return max(found, key=lambda one: one.word_f1 or 0)

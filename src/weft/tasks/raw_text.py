@@ -1,0 +1,136 @@
+"""Raw text beside given words: where words stand in their text, a text for words that have none, and the score of tags
+on words that were cut from it.
+
+A model is used on raw text, but scored on the words of its test data. So it is scored twice. From raw text, the words
+are cut first; an entity is right if its first and last character and its kind are, a tagged word if its characters and
+its tag are (as in the CoNLL 2018 shared task; Zeman et al. 2018). What is cut wrongly is wrong.
+
+Data that has words alone is joined as text is written: no space before a comma or 's, none behind an opening bracket,
+none in Chinese. To join it with spaces would make the cutting trivial.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import regex
+
+from weft.evaluate.bootstrap import Interval, sum_intervals
+from weft.evaluate.entities import counted_figures, spans_of
+from weft.tasks.cutting import Cut, Cutter, Place
+from weft.tasks.task import Example
+from weft.words import CHARACTER
+
+_CLOSING = re.compile(r"[)\]}>”,.;:!?%…，。；：！？、）》」』】]+|['’](?:s|m|d|ll|re|ve)|n['’]t", re.IGNORECASE)
+_OPENING = re.compile(r"[(\[{<“‘¿¡$£€（《「『【]+")
+_ALONE = regex.compile(CHARACTER)
+_QUOTES = ('"', "'")
+
+APART = "has words that are not those of its text, which is not used"
+Item = tuple[int, int, str]  # characters, and what they are said to be
+
+
+def aligned(words: Sequence[str], text: str) -> tuple[Place, ...] | None:
+    """Where the words stand in the text, if they are all of it but white space."""
+    found, behind = [], 0
+    for word in words:
+        while behind < len(text) and text[behind].isspace():
+            behind += 1
+        if not word or not text.startswith(word, behind):
+            return None
+        found.append((behind, behind + len(word)))
+        behind += len(word)
+    return None if text[behind:].strip() else tuple(found)
+
+
+def joined(words: Sequence[str]) -> str:
+    """As text is written: a detokenizer."""
+    text, glued, opened = "", True, set[str]()
+    for word in words:
+        closes = _CLOSING.fullmatch(word) is not None
+        opens = _OPENING.fullmatch(word) is not None
+        if word in _QUOTES or word in ("``", "''"):
+            closes, opens = (True, False) if word in opened or word == "''" else (False, True)
+            opened = opened ^ {word} if word in _QUOTES else opened
+        is_chinese = bool(text and (_ALONE.match(text[-1]) or _ALONE.match(word[:1])))
+        text += word if glued or closes or is_chinese else f" {word}"
+        glued = opens
+    return text
+
+
+def cut_of(example: Example) -> Cut | None:
+    """The raw text of an example, and where its words stand in it. None if its words are not those of its text."""
+    if APART in example.mended:
+        return None
+    text = raw_text(example)
+    places = aligned(example.given, text)
+    return None if places is None else Cut(text, places)
+
+
+def raw_text(example: Example) -> str:
+    """That of the data. Chinese whose characters are set apart by spaces is not how anybody writes."""
+    words = example.given
+    if not example.text or (tuple(example.text.split()) == tuple(words) and _is_set_apart(words)):
+        return joined(words)
+    return example.text
+
+
+def _is_set_apart(words: Sequence[str]) -> bool:
+    chinese = [word for word in words if _ALONE.search(word)]
+    return len(chinese) > 1 and all(len(word) == 1 for word in chinese)
+
+
+@dataclass(frozen=True)
+class FromRawText:
+    f1: float
+    interval: Interval
+    facts: dict[str, Any]
+
+
+def from_raw_text(
+    cutter: Cutter,
+    examples: Sequence[Example],
+    tags: Sequence[Sequence[str]],
+    gold: Sequence[Sequence[str]],
+    answer: Callable[[Sequence[Example]], Sequence[Sequence[str]]],
+    *,
+    entities: bool,
+) -> FromRawText | None:
+    """F1 from raw text. `tags` are those said of the given words, which hold where the cutter finds the same words;
+    the others are asked for with `answer`. None if no example can be compared.
+    """
+    known = [(number, cut) for number, one in enumerate(examples) if (cut := cut_of(one)) is not None]
+    if not known:
+        return None
+    places = {number: cutter.places(cut.text) for number, cut in known}
+    anew = [(number, cut) for number, cut in known if places[number] != list(cut.places)]
+    asked = [Example(tuple(cut.text[a:b] for a, b in places[number]), None, text=cut.text) for number, cut in anew]
+    said = dict(enumerate(tags)) | dict(
+        zip((number for number, _ in anew), answer(asked) if asked else (), strict=True)
+    )
+    counts, both, of_all = np.zeros((len(known), 1, 3), np.int64), 0, 0
+    for row, (number, cut) in enumerate(known):
+        ours = set(_items(places[number], said[number], entities=entities))
+        theirs = set(_items(cut.places, gold[number], entities=entities))
+        counts[row, 0] = len(ours & theirs), len(ours - theirs), len(theirs - ours)
+        both += len(set(places[number]) & set(cut.places))
+        of_all += len(places[number]) + len(cut.places)
+    given = sum(bool(examples[number].text) for number, _ in known)
+    facts = {
+        "cut_by": cutter.said(),
+        "text": "of the data" if given == len(known) else "words joined as text is written" if not given else "mixed",
+        "sentences_rebuilt": round(1 - len(anew) / len(known), 4),
+        "word_f1": round(2 * both / max(of_all, 1), 4),
+        "sentences": len(known),
+        "left_out": len(examples) - len(known),  # their words are not those of their text
+    }
+    f1 = float(counted_figures(counts.sum(0))["f1"])
+    return FromRawText(f1, sum_intervals(counts, counted_figures)["f1"], facts)
+
+
+def _items(places: Sequence[Place], tags: Sequence[str], *, entities: bool) -> list[Item]:
+    if not entities:
+        return [(*place, tag) for place, tag in zip(places, tags, strict=True)]
+    return [(places[start][0], places[end - 1][1], kind) for start, end, kind in spans_of(tags)]
