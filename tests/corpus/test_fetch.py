@@ -149,6 +149,27 @@ def test_a_server_is_not_asked_too_often(site, monkeypatch):
     assert [moment for _, moment, _ in site.asked] == [1000.0, 1002.0, 1004.0, 1006.0, 1008.0]
 
 
+def test_rules_are_read_again_after_a_day(site, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    visitor = Visitor(quick(site))
+    for hours in (0, 23, 2):
+        clock.now += hours * 3600
+        visitor.fetch(f"{site.address}/page/1")
+    assert paths(site) == ["/robots.txt", "/page/1", "/page/1", "/robots.txt", "/page/1"]
+
+
+def test_failures_are_counted_by_their_reason_and_an_unused_proxy_is_said(site, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    addresses = [f"{site.address}{p}" for p in ("/page/1", "/missing", "/private", "/moved-to-private")]
+    (tmp_path / "pages.urls").write_text("\n".join([*addresses, "http://169.254.169.254/latest/"]))
+    fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", quick(site), tmp_path / "kept")
+    said = capsys.readouterr().err
+    assert "4 of 5 pages could not be fetched: 2 closed by robots.txt, 1 " in said
+    assert "1 answers 404" in said and "1 address refused" in said
+    assert "The https proxy of the environment is not used" in said
+
+
 def test_rules_for_a_name_and_the_name_that_is_told(site):
     with pytest.raises(NotFetched, match="robots"):
         Visitor(quick(site, agent="rude")).fetch(site.address + "/page/1")

@@ -7,6 +7,7 @@ connection that this process opens is noted by an audit hook, so it does not mat
 import gzip
 import itertools
 import shutil
+import socket
 import socketserver
 import ssl
 import subprocess
@@ -261,6 +262,11 @@ def test_answers_without_an_end_have_one_here(given, kind, world):
     with pytest.raises(NotFetched) as failure:
         world.visitor(timeout=0.3 if kind == "too slow" else 10.0).fetch(world.url("/page"))
     assert failure.value.kind == kind
+
+
+def test_a_handshake_that_never_ends_has_an_end(world):
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(NotFetched, match=r"longer than 0\.3 seconds"):
+        world.visitor(timeout=0.3).fetch(f"https://good.test:{silent.getsockname()[1]}/page")
 
 
 def test_what_is_packed_unasked_is_unpacked(world):
