@@ -13,6 +13,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from weft.errors import InputError
 from weft.evaluate.entities import (
     Span,
+    are_bare,
     counted_figures,
     entity_counts,
     entity_figures,
@@ -22,6 +23,7 @@ from weft.evaluate.entities import (
     spans_of,
     tag_accuracy,
     tags_of,
+    with_kind,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # seqeval's, where it divides by 0
@@ -187,3 +189,23 @@ def test_sentences_of_unequal_length_and_no_sentences_are_errors():
         entity_figures([["O"], ["O", "O"]], [["O"], ["O"]])
     with pytest.raises(InputError):
         entity_figures([], [])
+
+
+@pytest.mark.parametrize(
+    ("tags", "bare"),
+    [
+        ("B I O", True),
+        ("I O", True),
+        ("B M E S", True),
+        ("B-A I-A O", False),
+        ("S P O", False),
+        ("M S", False),
+        ("O", False),
+    ],
+)
+def test_bare_tags_are_told_from_names_of_classes(tags, bare):
+    assert are_bare([tags.split()]) is bare
+
+
+def test_bare_tags_are_entities_of_one_kind():
+    assert spans_of(with_kind("B I O S O".split())) == [(0, 2, "entity"), (3, 4, "entity")]

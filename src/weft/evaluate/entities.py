@@ -10,6 +10,7 @@ the bootstrap can draw sentences.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -22,6 +23,8 @@ Scheme = Literal["iob1", "iob2", "bioes", "plain"]  # plain: tags of words, as p
 Tags = Sequence[str]
 
 _TAG = re.compile(r"O|[BIOESLUM]-.+", re.DOTALL)
+_BARE = frozenset("BIESLUM")
+UNNAMED = "entity"  # the kind of entities whose tags are bare: B, I, O
 STRANGE = 0.01  # the share of tags that may be no part of an entity where all others are: misspelt, not plain
 _SAME = {"L": "E", "U": "S", "M": "I"}  # BILOU's last and unit, BMES's middle
 
@@ -44,6 +47,20 @@ def guess_scheme(sequences: Iterable[Tags]) -> Scheme:
         return "bioes"
     iob1, iob2 = (sum(_count_invalid(tags, scheme) for tags in sequences) for scheme in ("iob1", "iob2"))
     return "iob1" if iob1 < iob2 else "iob2"
+
+
+def are_bare(sequences: Iterable[Tags]) -> bool:
+    """Whether the tags are parts of entities of one kind without a name: B, I, O or B, M, E, S. Letters that are names
+    of classes have others among them, or neither B nor I.
+    """
+    marked = Counter(tag for tags in sequences for tag in tags if tag != "O")
+    strange = sum(count for tag, count in marked.items() if tag not in _BARE)
+    return bool({"B", "I"} & set(marked)) and strange <= STRANGE * marked.total()
+
+
+def with_kind(tags: Tags) -> list[str]:
+    """Bare tags with the kind that stands for all."""
+    return [f"{tag}-{UNNAMED}" if tag in _BARE else tag for tag in tags]
 
 
 def is_part(tag: str) -> bool:

@@ -21,6 +21,8 @@ from weft.evaluate.baselines.tag import PhraseLookup, TagLookup
 from weft.evaluate.bootstrap import sum_intervals
 from weft.evaluate.classes import class_figures, confusion
 from weft.evaluate.entities import (
+    UNNAMED,
+    are_bare,
     counted_figures,
     entity_counts,
     entity_figures,
@@ -30,6 +32,7 @@ from weft.evaluate.entities import (
     repaired,
     spans_of,
     tag_accuracy,
+    with_kind,
 )
 from weft.evaluate.judged import Judged, Table
 from weft.model.network import Network
@@ -97,6 +100,9 @@ class Tag(ReadOff):
         return Example(found, tags, text=text, mended=mended)
 
     def settle(self, train: Sequence[Example]) -> Self:
+        if are_bare(example.gold for example in train):
+            say(f"The tags are bare (B, I, O): entities of one kind, which is called {UNNAMED}.")
+            train = [replace(example, gold=tuple(with_kind(example.gold))) for example in train]
         scheme = guess_scheme(example.gold for example in train)
         known = train if scheme == "plain" else [example for example in train if all(map(is_part, example.gold))]
         if scheme == "plain":
@@ -117,6 +123,8 @@ class Tag(ReadOff):
     def harmonized(self, examples: Sequence[Example]) -> list[Example]:
         if not self.entities:
             return list(examples)
+        if f"B-{UNNAMED}" in self.labels:
+            examples = [replace(example, gold=tuple(with_kind(example.gold))) for example in examples]
         well_formed = [all(map(is_part, example.gold)) for example in examples]  # others are for `check` to refuse
         scheme = guess_scheme(example.gold for example, is_good in zip(examples, well_formed, strict=True) if is_good)
         found = []
