@@ -7,7 +7,7 @@ import pytest
 
 import weft as library
 from small_tasks import finetune, report_of, rows_of, weft, write_rows
-from weft.tasks.answer import OFF, Answer
+from weft.tasks.answer import INSIDE, OFF, Answer
 from weft.tasks.cutting import OLD, Cutter
 from weft.tasks.tag import ILL_FORMED, Tag, entities
 from weft.tasks.task import Example
@@ -61,6 +61,16 @@ def test_an_entity_of_a_text_is_a_part_of_it():
     assert entities(Example(read_words(text, Cutter(OLD)), None), tags)[1]["text"] == "U . S ."
 
 
+def test_bare_tags_are_learnt_and_judged_as_entities(tmp_path):
+    rows = [{**row, "tags": [tag[0] for tag in row["tags"]]} for row in rows_of("tag")]
+    data = {name: str(write_rows(tmp_path / f"{name}.jsonl", rows)) for name in ("train", "test")}
+    said = finetune(tmp_path, "tag", data=data)
+    assert "The tags are bare (B, I, O): entities of one kind, which is called entity." in said.err
+    assert "f1" in report_of(tmp_path / "run")["figures"]
+    assert library.load(tmp_path / "run/model").labels == ("O", "B-entity", "I-entity")
+    assert json.loads(weft("evaluate", tmp_path / "run/model", data["test"], "--json").out)["examples"] == 40
+
+
 def test_an_entity_that_ends_inside_of_a_word_takes_the_whole_word_and_is_counted():
     example = Tag().example({"words": "in CPL2010 .", "tags": [[3, 6, "ORG"]]}, with_gold=True)
     assert example.given == ("in", "CPL2010", ".") and example.gold == ("O", "B-ORG", "O")
@@ -97,6 +107,22 @@ def test_an_answer_that_is_off_is_the_one_that_is_nearest():
         with_gold=True,
     )
     assert context[25:29] == "1990" and example.gold[0].start == 25 and example.mended == (OFF,)
+
+
+@pytest.mark.parametrize(
+    ("context", "answer", "start", "mended"),
+    [
+        ("The party loved art.", "art", 16, ()),
+        ("The party was late.", "art", 5, (INSIDE,)),
+        ("C++ is older than C#.", "C", 0, ()),
+        ("我住在北京。", "北京", 3, ()),
+        ("दिन और दि", "दि", 7, ()),
+    ],
+)
+def test_an_answer_without_a_place_is_looked_for_among_whole_words_first(context, answer, start, mended):
+    values = {"question": "What?", "context": context, "answers": answer}
+    example = Answer().example(values, with_gold=True)
+    assert example.gold[0].start == start and example.mended == mended
 
 
 def test_answers_that_are_off_are_counted(tmp_path):

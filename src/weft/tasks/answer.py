@@ -27,10 +27,12 @@ from weft.objectives.objective import Batch
 from weft.tasks.encode import encoded
 from weft.tasks.labels import read_text
 from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
+from weft.words import places_of_words
 
 LONGEST_ANSWER, CANDIDATES = 30, 20  # tokens; of each window that are looked at
 QUESTION_SHARE, OVERLAP_SHARE = 0.25, 0.35  # of an input: at most for the question; that two windows share
 OFF = "has an answer that does not stand where the file says: the nearest place that has its words was taken"
+INSIDE = "has an answer that stands only inside of a word of its context, where it was taken"
 
 
 class Gold(NamedTuple):
@@ -75,8 +77,8 @@ class Answer(ReadOff):
         given = (read_text(values.get("question"), "question"), str(context))
         if not with_gold:
             return Example(given, None)
-        golds, off = _golds(values.get("answers"), given[1])
-        return Example(given, golds, mended=(OFF,) * off)
+        golds, mended = _golds(values.get("answers"), given[1])
+        return Example(given, golds, mended=mended)
 
     def settle(self, train: Sequence[Example]) -> Self:
         return replace(self, with_none=any(not example.gold for example in train))
@@ -164,10 +166,10 @@ class Answer(ReadOff):
         return {"with_none": self.with_none}
 
 
-def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], int]:
-    """SQuAD's list of answers, or its twin with two lists, or a text; and how many were elsewhere than it said."""
+def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], tuple[str, ...]]:
+    """SQuAD's list of answers, or its twin with two lists, or a text; and what was mended: places that are wrong."""
     if isinstance(value, str):
-        value = [{"text": value, "answer_start": context.find(value)}]
+        value = [{"text": value, "answer_start": -1}]
     if isinstance(value, Mapping):
         texts, starts = value.get("text"), value.get("answer_start")
         if isinstance(texts, str):
@@ -177,7 +179,7 @@ def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], int]:
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(value, list | tuple):
         raise Unusable("has no answers")
-    found, off = [], 0
+    found, mended = [], list[str]()
     for answer in value:
         text, start = (
             (answer.get("text"), answer.get("answer_start", -1)) if isinstance(answer, Mapping) else (None, None)
@@ -185,19 +187,26 @@ def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], int]:
         if not isinstance(text, str) or not isinstance(start, int) or not text.strip():
             raise Unusable("has an answer without text and answer_start")
         was_off = start >= 0 and context[start : start + len(text)] != text
-        off += was_off
+        mended += [OFF] * was_off
         if was_off or start < 0:
-            start = _nearest(context, text, start)  # one that is a little off is common; the text says what was meant
+            # One that is a little off is common; the text says what was meant.
+            start, is_inside = _nearest(context, text.strip(), start)
+            text = text.strip()
+            mended += [INSIDE] * is_inside
         if start < 0:
             raise Unusable(f"has the answer {text[:40]!r}, which does not stand in its context")
         found.append(Gold(text.strip(), start + len(text) - len(text.lstrip())))
-    return tuple(found), off
+    return tuple(found), tuple(mended)
 
 
-def _nearest(context: str, text: str, start: int) -> int:
-    """Where the text stands next to this place; −1 if nowhere."""
-    places = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
-    return min(places, key=lambda place: abs(place - start), default=-1)
+def _nearest(context: str, text: str, start: int) -> tuple[int, bool]:
+    """Where the text stands next to this place, −1 if nowhere; and whether that is inside of a word. Where it stands
+    as words comes first: "art" is not meant in "party".
+    """
+    places = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
+    inner = {place for first, behind in places_of_words(context) for place in range(first + 1, behind)}
+    whole = [place for place in places if not {place, place + len(text)} & inner]
+    return min(whole or places, key=lambda place: abs(place - start), default=-1), bool(places and not whole)
 
 
 def _span(offsets: np.ndarray, golds: Sequence[Gold] | None) -> tuple[int, int]:
