@@ -2,8 +2,9 @@
 
 read      documents out of files: formats, archives, charset, article (of a page), fetch (from the web)
 judge     clean, language, quality, contamination
-copies    near_duplicates
-build     a corpus: plan the pieces, sift each, choose among copies, write each; engine hands them out; report, drift
+copies    ngrams, near_duplicates
+build     a corpus: plan the pieces, sift each, choose among copies, write each; engine hands them out;
+          manifest, report, drift
 split     what is held out for validation and test
 command   `weft corpus`
 """

@@ -10,13 +10,10 @@ appears whole, when all is done. It is the same, to the byte, at any number of w
 import hashlib
 import json
 import os
-import platform
 import shutil
-import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,17 @@ from weft.corpus.engine import work_on
 from weft.corpus.fetch import failures_in, fetch_sources, is_remote, read_addresses
 from weft.corpus.formats import Reading
 from weft.corpus.language import check_languages
+from weft.corpus.manifest import (
+    FILES,
+    INPUTS,
+    library_versions,
+    note_begun,
+    other_versions,
+    shards_of,
+    why_anew,
+    work_name,
+    write_manifest,
+)
 from weft.corpus.parts import LONGEST
 from weft.corpus.plan import Inspected, Part, Source, cut, files_to_inspect, find_sources, inspect, reading_of
 from weft.corpus.quality import RULES
@@ -37,7 +45,7 @@ from weft.corpus.report import PAGE, REPORT, gather, write_report
 from weft.corpus.sift import FIGURES, PART, ROWS, sift, writable
 from weft.corpus.split import SPLITS, Shares
 from weft.corpus.write import write
-from weft.errors import FolderError, InputError, RecipeError, needs
+from weft.errors import FolderError, InputError, RecipeError
 from weft.folders import (
     MANIFEST,
     check_place,
@@ -54,9 +62,7 @@ from weft.progress import Gauge, say
 from weft.recipe import BuildSection, CorpusSection, DecontaminateSection
 
 CHOSEN, OUT, FETCHED, LOCK = "chosen.json", "out", "fetched", "lock"
-PARTS = (*SPLITS, "dropped", FETCHED, "report.*", MANIFEST)
-LIBRARIES = ("daft", "pyarrow", "ftfy", "py3langid", "lxml", "charset-normalizer", "warcio")
-MODULES = {"charset-normalizer": "charset_normalizer"}
+PARTS = (*SPLITS, "dropped", FETCHED, "report.*", MANIFEST, INPUTS, FILES)
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ class Work:
     inspected: list[list[Inspected]]  # for each source
     workers: int | None
     fingerprint: str
+    versions: dict[str, str]
 
     @property
     def settings(self) -> BuildSection:
@@ -85,7 +92,7 @@ def build_corpus(
     section: CorpusSection, base: Path, folder: Path, *, name: str = "corpus", workers: int | None = None
 ) -> dict[str, Any]:
     """`base` is what the section's paths are relative to. Returns what came out, as `weft info` shows it."""
-    versions = _versions()
+    versions = library_versions()
     place = check_place(folder, mark=MANIFEST)
     if writable(str(place)) != str(place):
         raise FolderError(f"{writable(str(place))} has a name that is not UTF-8. Choose another folder.")
@@ -104,15 +111,16 @@ def build_corpus(
         inspected = _inspect(sources, workers)
         fingerprint = _fingerprint(name, section, base, inspected)
         if known.get("fingerprint") == fingerprint and _has_all(place, known):
-            say(f"{folder} is up to date.")
+            made = other_versions(known.get("versions", {}), versions)
+            say(f"{folder} is up to date." + (f" It was made with {made}; delete it to make it anew." if made else ""))
         else:
-            own = work_folder / fingerprint[:16]
-            _build(Work(own, name, section, base, sources, inspected, workers, fingerprint), place, fetched, versions)
+            own = work_folder / work_name(fingerprint, versions)
+            _build(Work(own, name, section, base, sources, inspected, workers, fingerprint, versions), place, fetched)
         shutil.rmtree(work_folder, ignore_errors=True)
     return {**summary(place), "corpus": str(folder), "report": str(folder / PAGE)}
 
 
-def _build(work: Work, place: Path, fetched: dict[str, Path], versions: dict[str, str]) -> None:
+def _build(work: Work, place: Path, fetched: dict[str, Path]) -> None:
     _begin(work)
     tests = _look_for_tests(work)
     pieces = _pieces(work)
@@ -128,7 +136,8 @@ def _build(work: Work, place: Path, fetched: dict[str, Path], versions: dict[str
             shutil.copytree(pages, out / FETCHED / pages.name, ignore=shutil.ignore_patterns(".*"))
         (out / REPORT).write_bytes(to_json(report))
         write_report(out)
-        (out / MANIFEST).write_bytes(to_json(_manifest(work, report, written, versions)))
+        files = ({"file": name, **facts} for figures in written for name, facts in figures["files"].items())
+        write_manifest(out, _facts(work, report), _inputs(work), files)
         put_in_place(out, place, ours=PARTS)
 
 
@@ -205,9 +214,8 @@ def shown(file: str, base: Path) -> str:
 
 
 def _has_all(place: Path, known: dict[str, Any]) -> bool:
-    files = known.get("files", {})
     return all((place / name).is_file() for name in (REPORT, PAGE)) and all(
-        (place / name).is_file() and (place / name).stat().st_size == files[name]["bytes"] for name in files
+        (place / name).is_file() and (place / name).stat().st_size == size for name, size in shards_of(place, known)
     )
 
 
@@ -215,12 +223,19 @@ def _begin(work: Work) -> None:
     """Go on with what is there, if it is of the same build."""
     for other in work.folder.parent.iterdir():
         if other.name not in (FETCHED, LOCK, work.folder.name):
+            if _pieces_done(other):
+                why = why_anew(other, work.fingerprint, work.versions)
+                say(f"A build that was stopped is of no use: {why}. Everything is done anew.")
             shutil.rmtree(other, ignore_errors=True)
-    done = sum((item / FIGURES).is_file() for item in work.folder.iterdir()) if work.folder.is_dir() else 0
-    if done:
+    if done := _pieces_done(work.folder):
         say(f"Going on with a build that was stopped: {done} pieces are done.")
     with disk_errors(work.folder):
         work.folder.mkdir(exist_ok=True)
+    note_begun(work.folder, work.fingerprint, work.versions)
+
+
+def _pieces_done(folder: Path) -> int:
+    return sum((item / FIGURES).is_file() for item in folder.iterdir()) if folder.is_dir() else 0
 
 
 def _look_for_tests(work: Work) -> dict[str, Any] | None:
@@ -323,30 +338,25 @@ def _write(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
     return written
 
 
-def _versions() -> dict[str, str]:
-    """Of all that has a say in the result; that they are there is known before the work begins."""
-    for library in LIBRARIES:
-        needs(MODULES.get(library, library), "corpus", "to build a corpus")
-    own = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
-    return {**own, **{library: metadata.version(library) for library in LIBRARIES}}
-
-
-def _manifest(
-    work: Work, report: dict[str, Any], written: Sequence[dict[str, Any]], versions: dict[str, str]
-) -> dict[str, Any]:
+def _facts(work: Work, report: dict[str, Any]) -> dict[str, Any]:
     return {
         "weft": weft.__version__,
         "kind": "corpus",
         "name": work.name,
         "fingerprint": work.fingerprint,
         "settings": work.section.model_dump(exclude_unset=True),
-        "versions": versions,
-        "inputs": [
-            {"source": source.name, "file": shown(file.file, work.base), "bytes": file.bytes, "sha256": file.sha256}
-            for source, inspected in zip(work.sources, work.inspected, strict=True)
-            for file in inspected
-        ],
+        "versions": work.versions,
         "sources": [{"name": source.name, "weight": source.weight} for source in work.sources],
         "counts": report["counts"],
-        "files": {file: facts for figures in written for file, facts in figures["files"].items()},
     }
+
+
+def _inputs(work: Work) -> Iterator[dict[str, Any]]:
+    for source, inspected in zip(work.sources, work.inspected, strict=True):
+        for file in inspected:
+            yield {
+                "source": source.name,
+                "file": shown(file.file, work.base),
+                "bytes": file.bytes,
+                "sha256": file.sha256,
+            }
