@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.evaluate.bootstrap import Interval, confusion_intervals, example_intervals, mean_interval, sum_intervals
-from weft.evaluate.classes import class_figures, confusion
+from weft.evaluate.bootstrap import (
+    Interval,
+    class_intervals,
+    example_intervals,
+    mean_interval,
+    proportion_interval,
+    sum_intervals,
+)
+from weft.evaluate.classes import class_figures
 from weft.evaluate.entities import counted_figures, entity_counts, entity_figures
 from weft.evaluate.translations import counted_figures as translated_figures
 from weft.evaluate.translations import summed_figures, translation_counts
@@ -33,8 +40,8 @@ def test_intervals_of_a_mean_hold_the_truth_as_often_as_they_say():
 
 def test_intervals_of_class_figures_hold_the_truth_as_often_as_they_say():
     truth = class_figures(SHARES)
-    samples = np.random.default_rng(2).multinomial(200, SHARES.ravel(), TRIALS).reshape(-1, 3, 3)
-    intervals = [confusion_intervals(sample, rounds=300) for sample in samples]
+    samples = np.random.default_rng(2).choice(9, (TRIALS, 200), p=SHARES.ravel())
+    intervals = [class_intervals(*np.divmod(sample, 3), 3, rounds=300) for sample in samples]
     assert set(intervals[0]) == set(truth)
     for name, value in truth.items():
         assert covered([one[name] for one in intervals], value) == pytest.approx(0.95, abs=0.06), name
@@ -47,16 +54,27 @@ def test_intervals_of_f1_hold_the_truth_as_often_as_they_say():
     assert covered(intervals, f1(rates)["f1"]) == pytest.approx(0.95, abs=0.06)
 
 
-def test_drawing_cells_is_drawing_examples():
+def test_figures_of_classes_are_drawn_as_sums_are():
     generator = np.random.default_rng(4)
     gold, predicted = np.divmod(generator.choice(9, 500, p=SHARES.ravel()), 3)
-    by_cell = confusion_intervals(confusion(gold, predicted, 3), rounds=4000)
+    by_cell = class_intervals(gold, predicted, 3)
     one_hot = np.eye(9)[gold * 3 + predicted].reshape(-1, 3, 3)
-    by_example = sum_intervals(one_hot, class_figures, rounds=4000)
+    by_sum = sum_intervals(one_hot, class_figures)
     for name, found in by_cell.items():
-        assert [found.low, found.high] == pytest.approx([by_example[name].low, by_example[name].high], abs=0.01), name
-    mean = mean_interval(gold == predicted, rounds=4000)
-    assert [mean.low, mean.high] == pytest.approx([by_cell["accuracy"].low, by_cell["accuracy"].high], abs=0.01)
+        assert found.drawn == pytest.approx(by_sum[name].drawn), name
+    assert by_cell["accuracy"] == mean_interval(gold == predicted)
+
+
+@pytest.mark.parametrize(("right", "total"), [(10, 10), (0, 10), (1, 1), (7, 10), (481, 872), (1, 100_000)])
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_a_proportion_has_the_interval_of_wilson(right, total, level):
+    binomtest = pytest.importorskip("scipy.stats").binomtest
+    expected = binomtest(right, total).proportion_ci(level, "wilson")
+    assert proportion_interval(right, total, level=level) == pytest.approx([expected.low, expected.high], abs=1e-12)
+    values = np.arange(total) < right
+    if total < 1000:
+        found = mean_interval(values, level=level)
+        assert (found.low, found.high) == proportion_interval(right, total, level=level)
 
 
 def test_measuring_the_drawn_examples_anew_gives_what_their_sums_give():
@@ -67,10 +85,11 @@ def test_measuring_the_drawn_examples_anew_gives_what_their_sums_give():
 
 
 def test_what_is_large_is_drawn_in_parts_to_the_same_end(monkeypatch):
-    matrix, counts = (np.random.default_rng(5).poisson(1.0, shape) for shape in ((6, 6), (36, 3)))
-    whole = confusion_intervals(matrix), sum_intervals(counts, f1)
+    generator = np.random.default_rng(5)
+    (gold, predicted), counts = generator.integers(6, size=(2, 36)), generator.poisson(1.0, (36, 3))
+    whole = class_intervals(gold, predicted, 6), sum_intervals(counts, f1)
     monkeypatch.setattr("weft.evaluate.bootstrap.AT_ONCE", 36 * 7)
-    assert (confusion_intervals(matrix), sum_intervals(counts, f1)) == whole
+    assert (class_intervals(gold, predicted, 6), sum_intervals(counts, f1)) == whole
 
 
 def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
@@ -78,8 +97,8 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
     assert mean_interval(values) == mean_interval(values) != mean_interval(values, seed=1)
     counts = np.random.default_rng(6).poisson(2.0, (40, 3))
     assert sum_intervals(counts, f1) == sum_intervals(counts, f1) != sum_intervals(counts, f1, seed=1)
-    matrix = np.array([[20, 5], [3, 9]])
-    assert confusion_intervals(matrix) == confusion_intervals(matrix) != confusion_intervals(matrix, seed=1)
+    sides = np.random.default_rng(7).integers(3, size=(2, 40))
+    assert class_intervals(*sides, 3) == class_intervals(*sides, 3) != class_intervals(*sides, 3, seed=1)
 
 
 def test_figures_of_entities_and_translations_lie_in_their_intervals():
@@ -98,7 +117,7 @@ def test_figures_of_entities_and_translations_lie_in_their_intervals():
 def test_a_single_example_has_an_interval_without_width():
     assert mean_interval([0.25]) == Interval(0.25, 0.25)
     assert sum_intervals(np.array([[1, 1, 0]]), f1)["f1"] == Interval(2 / 3, 2 / 3)
-    assert confusion_intervals(np.array([[0, 1], [0, 0]]))["accuracy"] == Interval(0, 0)
+    assert class_intervals(np.array([0]), np.array([1]), 2)["f1"] == Interval(0, 0)
 
 
 def test_sentences_without_entities_have_an_interval_at_zero():
@@ -110,7 +129,7 @@ def test_nothing_to_draw_from_is_an_error_that_says_so():
     for empty in (
         lambda: mean_interval([]),
         lambda: sum_intervals(np.zeros((0, 3)), f1),
-        lambda: confusion_intervals(np.zeros((2, 2), int)),
+        lambda: class_intervals(np.zeros(0, int), np.zeros(0, int), 2),
         lambda: example_intervals(0, lambda rows: {"size": float(len(rows))}),
     ):
         with pytest.raises(InputError, match="no examples"):

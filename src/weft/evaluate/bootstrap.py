@@ -1,13 +1,17 @@
-"""How far a figure can be trusted: the percentile bootstrap (Efron 1979; for translations Koehn 2004).
+"""How far a figure can be trusted: the percentile bootstrap (Efron 1979; for translations Koehn 2004), and Wilson's
+interval for the share of examples that are right.
 
 A test set is a sample. Draw as many examples out of it, with replacement, a thousand times, and measure each time: the
 middle 95 % of what comes out is the interval. Few figures need the examples again for that (a correlation of ranks
-does). A mean needs one value per example; a figure of a confusion matrix only its cells, for examples of a cell are
-alike; and F1 of entities or BLEU only the counts which are summed over examples before they are divided.
+does). A mean needs one value per example; a figure of a confusion matrix each example's cell; and F1 of entities or
+BLEU only the counts which are summed over examples before they are divided. All draw the same examples in the same
+round, so that two who have answered the same questions can be compared round by round (difference.py).
 """
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,13 +28,29 @@ AT_ONCE = 4_000_000  # numbers that are drawn and held at a time, 32 MB
 class Interval:
     low: float
     high: float
+    # The figure in each round. Whoever is measured on as many examples is measured on the same ones, round by round.
+    drawn: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+
+def proportion_interval(right: int, total: int, *, level: float = LEVEL) -> tuple[float, float]:
+    """Wilson's (1927): also where all or none are right, of which a bootstrap would be certain."""
+    _check_any(total)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share = right / total
+    middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
+    half = z / (1 + z**2 / total) * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    # At the ends rounding must not leave the truth outside.
+    return (0.0 if right == 0 else max(0.0, middle - half)), (1.0 if right == total else min(1.0, middle + half))
 
 
 def mean_interval(values: ArrayLike, *, rounds: int = ROUNDS, level: float = LEVEL, seed: int = SEED) -> Interval:
-    """Of the mean of a value per example."""
+    """Of the mean of a value per example. If all are 0 or 1 it is a proportion, with Wilson's interval."""
     values = np.asarray(values, np.float64)
     _check_any(len(values))
-    return _middle(_drawn_sums(values[:, None], rounds, seed)[:, 0] / len(values), level)
+    drawn = _drawn_sums(values[:, None], rounds, seed)[:, 0] / len(values)
+    if ((values == 0) | (values == 1)).all():
+        return Interval(*proportion_interval(int(values.sum()), len(values), level=level), drawn)
+    return _middle(drawn, level)
 
 
 def sum_intervals(
@@ -43,24 +63,30 @@ def sum_intervals(
     return {name: _middle(values, level) for name, values in figures(sums).items()}
 
 
-def confusion_intervals(
-    confusion: np.ndarray, *, rounds: int = ROUNDS, level: float = LEVEL, seed: int = SEED
+def class_intervals(
+    gold: np.ndarray,
+    predicted: np.ndarray,
+    labels: int,
+    *,
+    rounds: int = ROUNDS,
+    level: float = LEVEL,
+    seed: int = SEED,
 ) -> dict[str, Interval]:
-    """Of all `class_figures`. How many of the drawn examples fall into each cell is multinomial."""
-    total = int(confusion.sum())
-    _check_any(total)
-    occurs = (confusion.sum(0) + confusion.sum(1)) > 0  # no figure asks for the others, and there may be thousands
-    confusion = confusion[np.ix_(occurs, occurs)]
+    """Of all `class_figures`; of the share that is right, Wilson's."""
+    _check_any(len(gold))
+    occurs, both = np.unique(np.concatenate([gold, predicted]), return_inverse=True)  # there may be thousands of others
+    count, size = len(occurs), len(gold)
+    cells = both[:size] * count + both[size:]
     generator = np.random.default_rng(seed)
-    rows, columns = np.nonzero(confusion)
-    shares = confusion[rows, columns] / total
     drawn: dict[str, list[np.ndarray]] = {}
-    for some in _parts(rounds, confusion.size):
-        confusions = np.zeros((some, *confusion.shape))
-        confusions[:, rows, columns] = generator.multinomial(total, shares, size=some)
-        for name, values in class_figures(confusions).items():
+    for some in _parts(rounds, count * count):
+        picked = (cells[generator.integers(size, size=size)] for _ in range(some))
+        confusions = np.array([np.bincount(row, minlength=count * count) for row in picked])
+        for name, values in class_figures(confusions.reshape(some, count, count)).items():
             drawn.setdefault(name, []).append(values)
-    return {name: _middle(np.concatenate(values), level) for name, values in drawn.items()}
+    found = {name: _middle(np.concatenate(values), level) for name, values in drawn.items()}
+    low, high = proportion_interval(int((gold == predicted).sum()), size, level=level)
+    return found | {name: Interval(low, high, found[name].drawn) for name in ("accuracy", "f1_micro")}
 
 
 def example_intervals(
@@ -105,4 +131,4 @@ def _check_any(examples: int) -> None:
 
 def _middle(drawn: np.ndarray, level: float) -> Interval:
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))
+    return Interval(float(low), float(high), drawn)

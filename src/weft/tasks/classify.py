@@ -16,7 +16,8 @@ from torch import Tensor
 
 from weft.errors import InputError
 from weft.evaluate.baselines.classify import LabelsClassifier, TextClassifier
-from weft.evaluate.bootstrap import confusion_intervals, sum_intervals
+from weft.evaluate.baselines.frozen import FrozenClassifier
+from weft.evaluate.bootstrap import class_intervals, mean_interval, sum_intervals
 from weft.evaluate.calibration import calibration
 from weft.evaluate.classes import (
     class_figures,
@@ -33,7 +34,7 @@ from weft.objectives import answers
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_texts
 from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text, with_unseen
-from weft.tasks.task import Example, Input, Reader, ReadOff, UnseenLabel
+from weft.tasks.task import Embed, Example, Input, Reader, ReadOff, UnseenLabel
 
 MOST_IN_TABLE = 30  # labels in a confusion matrix that is looked at
 
@@ -46,6 +47,7 @@ class Classify(ReadOff):
     golds: ClassVar[tuple[str, ...]] = ("label",)
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "accuracy"
+    uses_vectors: ClassVar[bool] = True
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1", "f1_weighted", "mcc")
 
     balanced: bool = False  # rare classes count as much as frequent ones
@@ -106,7 +108,7 @@ class Classify(ReadOff):
         table = confusion(gold, guessed, len(labels))
         return Judged(
             self.figures(examples, answers),
-            confusion_intervals(table),
+            class_intervals(gold, guessed, len(labels)),
             credit=(gold == guessed).astype(float),
             regret=np.where(gold == guessed, 0.0, 1 - found[np.arange(len(gold)), gold]),
             tables=[class_table(labels, table), *confusion_table(labels, table)],
@@ -116,6 +118,16 @@ class Classify(ReadOff):
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[np.ndarray]]:
         model = TextClassifier.fit([one.given for one in train], self._numbers(train).tolist(), len(self.labels))
         return "TF-IDF + logistic regression", list(model.probabilities([one.given for one in examples]))
+
+    def untuned(
+        self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
+    ) -> tuple[str, list[np.ndarray], int]:
+        learnt, asked = self._features(train, embed), self._features(examples, embed)
+        model = FrozenClassifier.fit(learnt, self._numbers(train).tolist(), len(self.labels))
+        return "untuned vectors + logistic regression", list(model.probabilities(asked)), len(train)
+
+    def _features(self, examples: Sequence[Example], embed: Embed) -> list[np.ndarray]:
+        return [embed([one.given for one in examples])]
 
     def shown(self, example: Example, answer: np.ndarray, *, details: bool = False) -> dict[str, Any]:
         best = int(answer.argmax())
@@ -205,12 +217,25 @@ class Several(Classify):
             rows.append(score_row(label, scores))
         tables.append(Table("Labels", SCORE_HEADINGS, rows))
         regret = np.abs(found - gold).max(-1) * (1 - exact)
-        intervals = sum_intervals(several_counts(gold, found > 0.5), counted_several)
+        intervals = sum_intervals(several_counts(gold, found > 0.5), counted_several) | {"exact": mean_interval(exact)}
         return Judged(self.figures(examples, answers), intervals, exact, regret, tables)
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[np.ndarray]]:
         model = LabelsClassifier.fit([one.given for one in train], self._rows(train))
         return "TF-IDF + logistic regression", list(model.probabilities([one.given for one in examples]))
+
+    def untuned(
+        self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
+    ) -> tuple[str, list[np.ndarray], int]:
+        (learnt,), (asked,) = self._features(train, embed), self._features(examples, embed)
+        gold, answers = self._rows(train), np.zeros((len(examples), len(self.labels)))
+        for number in range(len(self.labels)):
+            if 0 < gold[:, number].sum() < len(train):
+                model = FrozenClassifier.fit([learnt], gold[:, number].astype(int).tolist(), 2)
+                answers[:, number] = model.probabilities([asked])[:, 1]
+            else:
+                answers[:, number] = gold[0, number]
+        return "untuned vectors + logistic regression", list(answers), len(train)
 
     def shown(self, example: Example, answer: np.ndarray, *, details: bool = False) -> dict[str, Any]:
         order = np.argsort(-answer, kind="stable")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.errors import InputError, needs
+from weft.evaluate.difference import Difference, difference
 from weft.evaluate.judged import Judged
 from weft.folders import known_facts
 from weft.interchange.folder import Description, read_model
@@ -26,6 +27,7 @@ from weft.tasks.data import Split
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.tag import Tag
 from weft.tasks.task import Example, Reader, ReadOff, Task
+from weft.tasks.untuned import Untuned
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.materials import device
@@ -98,6 +100,21 @@ class Compared:
     name: str
     judged: Judged
     seconds: float  # to learn and to answer
+    difference: Difference | None = None  # of the model to it, in the deciding figure
+    learnt_from: int | None = None  # examples, if not all
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "name": self.name,
+            "figures": self.judged.figures,
+            "intervals": {name: [gap.low, gap.high] for name, gap in self.judged.intervals.items()},
+            "seconds": round(self.seconds, 2),
+        }
+        if self.difference is not None:
+            found["difference"] = self.difference.facts()
+        if self.learnt_from is not None:
+            found["training_examples"] = self.learnt_from
+        return found
 
 
 @dataclass(frozen=True)
@@ -111,6 +128,7 @@ class Evaluation:
     cost: dict[str, Any]
     cut: int = 0  # examples that are longer than the model reads
     baseline: Compared | None = None
+    untuned: Compared | None = None
     notes: tuple[str, ...] = ()  # what to know before the figures are believed
     facts: dict[str, Any] = field(default_factory=dict)  # how figures came about: from which raw text
 
@@ -137,12 +155,21 @@ class Evaluation:
             found["cut"] = self.cut
         if self.judged.calibration is not None:
             found["calibration"] = {"ece": self.judged.calibration.ece, "brier": self.judged.calibration.brier}
-        if self.baseline is not None:
-            found["baseline"] = {
-                "name": self.baseline.name,
-                "figures": self.baseline.judged.figures,
-                "seconds": round(self.baseline.seconds, 2),
-            }
+        for name, beside in (("baseline", self.baseline), ("untuned", self.untuned)):
+            if beside is not None:
+                found[name] = beside.summary()
+        if verdicts := self.verdicts():
+            found["verdicts"] = verdicts
+        return found
+
+    def verdicts(self) -> list[str]:
+        """What the differences show, in words."""
+        found = []
+        if self.baseline is not None and (gap := self.baseline.difference) is not None:
+            found.append(f"Against the baseline ({self.baseline.name}): {gap.verdict} in {gap.figure}.")
+        if self.untuned is not None and (gap := self.untuned.difference) is not None:
+            said = f"Against the untuned model ({self.untuned.name}): {gap.verdict} in {gap.figure}."
+            found.append(said if gap.is_ahead else f"{said} Tuning does not beat the untuned model.")
         return found
 
     def mistakes(self, most: int = SHOWN) -> list[tuple[Example, Any]]:
@@ -175,8 +202,9 @@ def evaluate_on(
     *,
     training: dict[str, Any] | None = None,
     notes: Sequence[str] = (),
+    untuned: Untuned | None = None,
 ) -> Evaluation:
-    """`train`: what a baseline learns from; none is made without."""
+    """`train`: what a baseline learns from; none is made without. `untuned`: answers to the same examples."""
     task, examples = subject.task, split.judged
     if split.unseen:
         notes = [*notes, split.unseen_sentence()]
@@ -195,11 +223,26 @@ def evaluate_on(
         say("Training the classical baseline beside it ...")
         began = time.perf_counter()
         name, guessed = task.baseline(train, examples)
-        baseline = Compared(name, task.judge(examples, guessed), time.perf_counter() - began)
+        beside = task.judge(examples, guessed)
+        gap = difference(deciding_figure(task, judged), judged, beside)
+        baseline = Compared(name, beside, time.perf_counter() - began, gap)
+    before = None if untuned is None else _judge_untuned(task, examples, judged, untuned)
     slices = _slices(task, examples, judged.credit)
     return Evaluation(
-        task, split.where, examples, answers, judged, slices, cost, cut, baseline, tuple(notes), measured.facts
+        task, split.where, examples, answers, judged, slices, cost, cut, baseline, before, tuple(notes), measured.facts
     )
+
+
+def _judge_untuned(task: Task, examples: Sequence[Example], tuned: Judged, untuned: Untuned) -> Compared:
+    """Only by what does not depend on the scale of the answers: a cosine is no number of stars."""
+    judged = task.judge(examples, untuned.answers)
+    known = task.known_metrics if isinstance(task, ReadOff) else tuple(judged.figures)
+    figures, intervals = (
+        {name: value for name, value in one.items() if name in known} for one in (judged.figures, judged.intervals)
+    )
+    judged = replace(judged, figures=figures, intervals=intervals)  # type: ignore[arg-type]
+    gap = difference(deciding_figure(task, tuned), tuned, judged)
+    return Compared(untuned.name, judged, untuned.seconds, gap, untuned.learnt_from)
 
 
 def score_on(subject: Subject, split: Split) -> float:

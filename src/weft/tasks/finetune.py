@@ -40,6 +40,7 @@ from weft.tasks.rewrite import Rewrite
 from weft.tasks.saving import copy_model, write_task_model
 from weft.tasks.splits import Splits, count_classes, metric_error, read_data
 from weft.tasks.task import LOSS, Example, Input, Learnt, Reader, ReadOff, Task, ask, count_cut, groups, read_off
+from weft.tasks.untuned import ask_untuned
 from weft.tasks.vocabulary import prepare_tokenizer
 from weft.threads import thread_count_restored, use_threads
 from weft.tokenizer.tokenizer import Tokenizer
@@ -138,6 +139,10 @@ def _carry_out(
         _save_plan(folder, recipe, base, plan)
     use_threads(plan.threads)  # as the run began: the last bits of a product depend on their number
     _say_plan(built, plan, splits)
+    judged_on, untuned = splits.test or splits.validation, None
+    if section.baseline and isinstance(section.model, str):
+        folder_before = base / section.model
+        untuned = ask_untuned(task, built.network, reader, folder_before, splits.train.examples, judged_on.judged)
     runs = []
     for seed in range(plan.seed, plan.seed + plan.seeds):
         place = folder if plan.seeds == 1 else seed_folder(folder, seed)
@@ -151,14 +156,16 @@ def _carry_out(
     if place != folder:
         copy_model(place / MODEL, folder / MODEL)
     subject = Subject.load(folder / MODEL)
-    judged_on = splits.test or splits.validation
     evaluation = evaluate_on(
         subject,
         judged_on,
         splits.train.examples if section.baseline else None,
         training=training_facts(best, len(splits.train.examples)),
         notes=_notes(splits, judged_on),
+        untuned=untuned,
     )
+    for verdict in evaluation.verdicts():
+        say(verdict)
     if plan.seeds > 1:
         best["seeds"] = _over_seeds(runs, place, evaluation, splits.test)
     results = {**best, "judged_on": judged_on.where, **evaluation.summary(), "model": str(folder / MODEL)}

@@ -6,11 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from weft.evaluate.baselines.frozen import pair_features
 from weft.evaluate.baselines.pairs import PairClassifier
 from weft.tasks.classify import Classify
 from weft.tasks.encode import encode_pairs
 from weft.tasks.labels import read_text
-from weft.tasks.task import Example, Input, Reader
+from weft.tasks.task import Embed, Example, Input, Reader
 
 
 def given_pair(values: Mapping[str, Any]) -> tuple[str, str]:
@@ -40,6 +41,9 @@ class Pair(Classify):
         return "TF-IDF of the pair + logistic regression", list(
             model.probabilities(*map(list, zip(*(one.given for one in examples), strict=True)))
         )
+
+    def _features(self, examples: Sequence[Example], embed: Embed) -> list[np.ndarray]:
+        return pair_features(*(embed([one.given[side] for one in examples]) for side in (0, 1)))
 
     def in_words(self, example: Example) -> str:
         return pair_in_words(example)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.charts import Line, chart, smooth
+from weft.evaluate.judged import Judged
 from weft.folders import to_json, write_file
 from weft.page import bars, grid, page, table, tiles
 from weft.tasks.classify import Classify
@@ -91,20 +92,27 @@ def _number(key: str, value: float) -> str:
 
 
 def _comparison(evaluation: Evaluation) -> str:
-    judged, beside = evaluation.judged, evaluation.baseline
-    headings = ["", "model", "95 % interval", *([beside.name] if beside else [])]
+    judged = evaluation.judged
+    others = [one for one in (evaluation.baseline, evaluation.untuned) if one is not None]
+    headings = ["", "model", "95 % interval"]
+    for one in others:
+        headings += [one.name, "95 % interval"]
     rows = []
     for key, value in judged.figures.items():
-        gap = judged.intervals.get(key)
-        row = [
-            _named(evaluation.task, key),
-            _number(key, value),
-            f"{_number(key, gap.low)} – {_number(key, gap.high)}" if gap else "",
-        ]
-        if beside is not None:
-            row.append(_number(key, beside.judged.figures[key]) if key in beside.judged.figures else "")
+        row = [_named(evaluation.task, key), _number(key, value), _interval(key, judged)]
+        for one in others:
+            known = one.judged.figures
+            row += [_number(key, known[key]) if key in known else "", _interval(key, one.judged)]
         rows.append(row)
-    return grid(headings, rows)
+    said = "".join(f"<p>{escape(verdict)}</p>" for verdict in evaluation.verdicts())
+    if evaluation.untuned is not None and evaluation.untuned.learnt_from:
+        said += f"<p>The untuned vectors' regression learnt from {evaluation.untuned.learnt_from:,} examples.</p>"
+    return said + grid(headings, rows)
+
+
+def _interval(key: str, judged: Judged) -> str:
+    gap = judged.intervals.get(key)
+    return f"{_number(key, gap.low)} – {_number(key, gap.high)}" if gap else ""
 
 
 def _from_raw_text(facts: dict[str, Any] | None) -> str:

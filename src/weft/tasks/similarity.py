@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
+from weft.evaluate.baselines.frozen import cosines
 from weft.evaluate.baselines.pairs import PairRegressor
 from weft.evaluate.bootstrap import example_intervals
 from weft.evaluate.judged import Judged
@@ -20,7 +21,7 @@ from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_pairs
 from weft.tasks.labels import read_number
 from weft.tasks.pair import given_pair, pair_in_words
-from weft.tasks.task import Example, Input, Reader, ReadOff
+from weft.tasks.task import Embed, Example, Input, Reader, ReadOff
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Similarity(ReadOff):
     golds: ClassVar[tuple[str, ...]] = ("score",)
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "spearman"
+    uses_vectors: ClassVar[bool] = True
     metrics: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
 
     @property
@@ -78,6 +80,12 @@ class Similarity(ReadOff):
         model = PairRegressor.fit(first, second, [one.gold for one in train])
         asked = (list(side) for side in zip(*(one.given for one in examples), strict=True))
         return "TF-IDF of the pair + ridge regression", model.predict(*asked).tolist()
+
+    def untuned(
+        self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
+    ) -> tuple[str, list[float], int]:
+        first, second = (embed([one.given[side] for one in examples]) for side in (0, 1))
+        return "cosine of untuned vectors", cosines(first, second).tolist(), 0
 
     def shown(self, example: Example, answer: float, *, details: bool = False) -> dict[str, Any]:
         return {"score": round(float(answer), 6)}

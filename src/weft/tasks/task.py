@@ -28,6 +28,7 @@ from weft.objectives.objective import Batch
 from weft.tokenizer.tokenizer import Tokenizer
 
 LOSS = "loss"
+Embed = Callable[[Sequence[str]], np.ndarray]  # a vector for each text
 BATCH_TOKENS = 4096  # that are answered at once; more does not fit into the caches of a CPU
 
 
@@ -92,6 +93,7 @@ class Task(ABC):
     judged_with: ClassVar[tuple[str, ...]] = ()  # optional packages: for the metrics,
     beside_with: ClassVar[tuple[str, ...]] = ()  # and for the classical method beside it
     compares_inside: ClassVar[bool] = True  # a text that stands inside another gives it away
+    uses_vectors: ClassVar[bool] = False  # one for each text: what an untuned encoder tells about the task
     grouped_by: ClassVar[str] = ""  # the column, if there is one, of what several examples are about
 
     labels: tuple[str, ...] = ()
@@ -145,6 +147,14 @@ class Task(ABC):
     @abstractmethod
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[Any]]:
         """The name of the classical method, and its answers."""
+
+    def untuned(
+        self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
+    ) -> tuple[str, list[Any], int]:
+        """What a model that was not tuned answers by its vectors: the name of the way, the answers, and how many
+        examples were learnt from.
+        """
+        raise NotImplementedError(f"{self.name} has no use for vectors")
 
     @abstractmethod
     def shown(self, example: Example, answer: Any, *, details: bool = False) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""What a model's vectors tell as they are, before it is tuned: logistic regression on them.
+
+How strong the regularisation must be, and which of several sets of features are best, is tried on a fifth of the
+training examples; then all of them are learnt from.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from weft.errors import needs
+
+from .vectors import PURPOSE
+
+STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)  # C, of features with variance 1
+TRIED = 5  # one in so many examples tells which is best
+MOST_STEPS = 200
+
+
+@dataclass(frozen=True)
+class FrozenClassifier:
+    chosen: int  # of the sets of features
+    centre: np.ndarray
+    spread: np.ndarray
+    model: Any
+    count: int
+
+    @classmethod
+    def fit(cls, sets: Sequence[np.ndarray], labels: Sequence[int], count: int) -> Self:
+        """Of the `sets` of features, (examples, features) each, the one that tells most is taken."""
+        gold = np.asarray(labels)
+        is_tried = np.random.default_rng(0).permutation(len(gold)) % TRIED == 0
+        if len(np.unique(gold[~is_tried])) < 2:  # too few to try anything
+            return cls._fitted(0, sets[0], gold, count, STRENGTHS[1])
+        trials = []
+        for number, features in enumerate(sets):
+            for strength in STRENGTHS:
+                model = cls._fitted(number, features[~is_tried], gold[~is_tried], count, strength)
+                chances = model.probabilities([part[is_tried] for part in sets])
+                loss = -np.log(np.maximum(chances[np.arange(is_tried.sum()), gold[is_tried]], 1e-9)).mean()
+                trials.append((float(loss), number, strength))
+        _, number, strength = min(trials)
+        return cls._fitted(number, sets[number], gold, count, strength)
+
+    @classmethod
+    def _fitted(cls, number: int, features: np.ndarray, gold: np.ndarray, count: int, strength: float) -> Self:
+        linear = needs("sklearn.linear_model", *PURPOSE)
+        centre, spread = features.mean(0), features.std(0) + 1e-6
+        model = linear.LogisticRegression(C=strength, max_iter=MOST_STEPS)
+        _quietly(model.fit, (features - centre) / spread, gold)
+        return cls(number, centre, spread, model, count)
+
+    def probabilities(self, sets: Sequence[np.ndarray]) -> np.ndarray:
+        """(examples, count); a class that never came in training has 0."""
+        features = sets[self.chosen]
+        found = np.zeros((len(features), self.count))
+        if len(features):
+            found[:, self.model.classes_] = self.model.predict_proba((features - self.centre) / self.spread)
+        return found
+
+
+def _quietly(fit: Any, *arguments: Any) -> None:
+    """That it did not come to rest within `MOST_STEPS` is no news."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(*arguments)
+
+
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return (first * second).sum(1) / np.maximum(lengths, 1e-12)
+
+
+def pair_features(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
+    """The cosine alone; and with u, v, |u − v| and u ∘ v (Conneau et al. 2017)."""
+    cosine = cosines(first, second)[:, None]
+    return [cosine, np.concatenate([first, second, np.abs(first - second), first * second, cosine], axis=1)]

@@ -1,0 +1,62 @@
+"""Is one better than the other? Both have answered the same examples, so the difference is drawn, not the two apart.
+
+In each round of the bootstrap the same examples are drawn for both (every interval draws with the same seed), and the
+middle 95 % of the differences is the interval: a paired bootstrap (Koehn 2004; Berg-Kirkpatrick et al. 2012). What is
+hard for both then does not count against either.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.evaluate.bootstrap import LEVEL
+from weft.evaluate.judged import Judged
+
+LOWER_IS_BETTER = {"perplexity", "bits_per_byte", "rmse", "mae", "hamming", "loss"}
+AS_THEY_ARE = {"bleu", "chrf", *LOWER_IS_BETTER}  # all others go from 0 to 1, and are told in points of a hundred
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Ours minus theirs."""
+
+    figure: str
+    value: float
+    low: float
+    high: float
+
+    @property
+    def is_ahead(self) -> bool:
+        return (self.high < 0) if self.figure in LOWER_IS_BETTER else (self.low > 0)
+
+    @property
+    def is_behind(self) -> bool:
+        return (self.low > 0) if self.figure in LOWER_IS_BETTER else (self.high < 0)
+
+    @property
+    def verdict(self) -> str:
+        """ahead by 3.1 points (1.2 to 5.0)"""
+        scale, unit = (1.0, "") if self.figure in AS_THEY_ARE else (100.0, " points")
+        digits = 1 if unit or self.figure in ("bleu", "chrf") else 3
+        value, low, high = (f"{scale * number:.{digits}f}" for number in (self.value, self.low, self.high))
+        if not (self.is_ahead or self.is_behind):
+            return f"no difference shown ({value}{unit}, {low} to {high})"
+        ends = sorted((abs(self.low), abs(self.high)))
+        low, high = (f"{scale * number:.{digits}f}" for number in ends)
+        size = f"{scale * abs(self.value):.{digits}f}"
+        return f"{'ahead' if self.is_ahead else 'behind'} by {size}{unit} ({low} to {high})"
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "figure": self.figure, "value": self.value, "low": self.low, "high": self.high, "verdict": self.verdict,
+        }  # fmt: skip
+
+
+def difference(figure: str, ours: Judged, theirs: Judged, level: float = LEVEL) -> Difference | None:
+    """None, if one of the two has no such figure with an interval."""
+    drawn = [judged.intervals[figure].drawn for judged in (ours, theirs) if figure in judged.intervals]
+    if len(drawn) < 2 or drawn[0] is None or drawn[1] is None:
+        return None
+    low, high = np.quantile(drawn[0] - drawn[1], [(1 - level) / 2, (1 + level) / 2])
+    return Difference(figure, ours.figures[figure] - theirs.figures[figure], float(low), float(high))
