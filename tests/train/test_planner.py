@@ -8,8 +8,9 @@ import torch
 
 import weft
 from weft.model.packed import pack
-from weft.recipe import ModelSection
+from weft.recipe import ModelSection, PretrainSection
 from weft.train import scaling
+from weft.train.planner import MASKED_STEPS, fewest_steps
 from weft.train.scaling import best_size, choose_size, expected_loss, ladder, weights_of
 from weft.train.trial import Cost, compile_stacks
 
@@ -54,6 +55,31 @@ def test_a_neighbour_that_costs_less_than_guessed_is_found():
     size, _ = choose_size(sizes, 100, lambda: 1000.0, 4096, 1e12, measure, FLOPS)
     assert size is sizes[-1]
     assert len(measured) == len(set(map(repr, measured)))
+
+
+def test_a_size_that_leaves_too_few_steps_gives_way_to_a_smaller_one():
+    sizes, seconds = ladder(ModelSection(family="modernbert")), 300.0
+    free, _ = choose_size(sizes, 100, lambda: seconds, 4096, 1e12, cost_of, FLOPS)
+    steps = seconds / cost_of(free).step
+    bound, cost = choose_size(sizes, 100, lambda: seconds, 4096, 1e12, cost_of, FLOPS, fewest=int(2 * steps))
+    assert weights_of(bound, 100) < weights_of(free, 100)
+    assert seconds / cost.step >= int(2 * steps)
+    least, _ = choose_size(sizes, 100, lambda: seconds, 4096, 1e12, cost_of, FLOPS, fewest=10**9)
+    assert least is sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("objective", "model", "floor"),
+    [
+        ("masked", {"family": "modernbert"}, True),
+        ("masked+next-sentence", {"family": "bert"}, True),
+        ("causal", {"family": "qwen3"}, False),
+        ("masked", {"path": "a-model-that-has-learnt"}, False),
+    ],
+)
+def test_only_fresh_masked_models_have_a_floor_of_steps(objective, model, floor):
+    found = fewest_steps(PretrainSection(objective=objective), ModelSection(**model))
+    assert found == (MASKED_STEPS if floor else 1)
 
 
 def test_little_text_counts_for_less_each_time_it_is_seen():

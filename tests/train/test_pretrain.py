@@ -24,6 +24,7 @@ from weft.train.run_folder import locked_run
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
 RECIPES = Path(__file__).parents[2] / "recipes"
+WORDS = {"kind": "wordpiece", "vocab_size": 400}
 SHAPE = {"layers": 2, "width": 32, "heads": 2}
 QUICK = {"budget": "6 steps", "sequence_length": 32, "batch_tokens": 256, "validation_tokens": 500, "seed": 1}
 VARIANTS = {
@@ -211,6 +212,16 @@ def test_a_run_goes_on_with_the_threads_it_began_with(asked, place, tmp_path, mo
     assert torch.get_num_threads() == 1
 
 
+def test_a_run_that_was_prepared_first_is_the_same_run(place, tmp_path):
+    made = recipe(place, pretrain={"precision": "float32"})
+    assert pretrain_module.prepare(made, place, tmp_path / "prepared") > 0
+    assert not list((tmp_path / "prepared").glob("checkpoints/*"))
+    pretrain(made, place, tmp_path / "prepared", resume=True)
+    pretrain(made, place, tmp_path / "direct")
+    weights = [(tmp_path / run / "model/model.safetensors").read_bytes() for run in ("prepared", "direct")]
+    assert weights[0] == weights[1]
+
+
 def test_a_budget_in_time_becomes_steps_and_a_size(place, tmp_path):
     made = recipe(place, model={"family": "qwen3"}, pretrain={"budget": "15s"})
     results = pretrain(made, place, tmp_path / "run")
@@ -221,6 +232,19 @@ def test_a_budget_in_time_becomes_steps_and_a_size(place, tmp_path):
     pretrain(plan, place, tmp_path / "again")
     weights = [(tmp_path / run / "model/model.safetensors").read_bytes() for run in ("run", "again")]
     assert weights[0] == weights[1]
+
+
+def test_a_masked_run_with_too_little_time_says_so_and_is_not_cut_further(place, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("weft.train.planner.MASKED_STEPS", 10**6)
+    monkeypatch.setattr(pretrain_module, "_steps_until", lambda left, step, seconds, plan: step + 1)  # suddenly slow
+    shape = {"batch_tokens": 2048, "objective": "masked", "budget": "6s"}
+    made = recipe(place, model={"family": "modernbert", **SHAPE}, tokenizer=WORDS, pretrain=shape)
+    results = pretrain(made, place, tmp_path / "run")
+    said = " ".join(capsys.readouterr().err.split())
+    planned = re.search(r"Plan: .*? ([\d,]+) steps", said)
+    assert planned is not None and results["steps"] == int(planned[1].replace(",", ""))
+    assert "A masked model needs about 1,000,000" in said
+    assert "has become slower" in said
 
 
 def test_a_budget_that_is_spent_before_training_begins_is_said_so(place, tmp_path):

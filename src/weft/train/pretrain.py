@@ -34,11 +34,11 @@ from weft.train.loop import Hooks, Retime, TrainSpec, train, validate
 from weft.train.machine import matmul_peak
 from weft.train.materials import Materials, device
 from weft.train.memory import keep_freed_memory
-from weft.train.planner import make_plan
+from weft.train.planner import Planned, fewest_steps, make_plan
 from weft.train.report import write_report
 from weft.train.run_folder import CORPUS, MODEL, claim, finish, load_plan, save_plan
 from weft.train.samples import show_sample
-from weft.train.trial import compile_stacks
+from weft.train.trial import compile_stacks, expected_seconds
 from weft.train.validation import all_batches, figures_of, some_batches
 
 MODERN = {"causal": "qwen3", "masked": "modernbert", "seq2seq": "t5"}  # the family when none is named
@@ -55,19 +55,69 @@ class Goal:
     budget: Budget
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A run before its first step: tokenizer and tokens are in its folder, and so is the plan."""
+
+    materials: Materials
+    planned: Planned
+
+
 @thread_count_restored()
 def pretrain(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """`base` is what the recipe's paths are relative to. Returns what came out, as the run's weft.json has it."""
     keep_freed_memory()
     goal, sources = check(recipe, base)
-    use_threads(goal.settings.threads)
     with claim(folder, recipe, base, resume=resume):
-        return _carry_out(recipe, base, folder, goal, sources, resume=resume)
+        prepared = _prepare(recipe, base, folder, goal, sources, resume)
+        return _carry_out(recipe, base, folder, prepared, resume)
 
 
-def _carry_out(
-    recipe: Recipe, base: Path, folder: Path, goal: Goal, sources: list[Source], *, resume: bool
-) -> dict[str, Any]:
+@thread_count_restored()
+def prepare(recipe: Recipe, base: Path, folder: Path) -> float:
+    """Everything before the first step; `pretrain` with `resume` goes on from there. Returns the seconds that it will
+    take at the speed of some steps here and now. For a budget in steps, tokens or epochs: one in time has begun.
+    """
+    keep_freed_memory()
+    goal, sources = check(recipe, base)
+    with claim(folder, recipe, base, resume=False):
+        prepared = _prepare(recipe, base, folder, goal, sources, resume=False)
+        return expected_seconds(prepared.planned.model, prepared.planned.settings, prepared.materials)
+
+
+def _carry_out(recipe: Recipe, base: Path, folder: Path, prepared: Prepared, resume: bool) -> dict[str, Any]:
+    materials, tokenizer = prepared.materials, prepared.materials.tokenizer
+    model, plan, ends = prepared.planned.model, prepared.planned.settings, prepared.planned.ends
+    built = materials.build(model, plan)
+    _say_plan(built, plan)
+
+    def retime(step: int, seconds: float) -> TrainSpec:
+        """The machine was faster or slower than measured: the decay takes the time that is left."""
+        assert ends is not None
+        steps = _steps_until(ends - time.monotonic(), step, seconds, plan)
+        if steps < (fewest := min(int(read_budget(plan.budget).amount), fewest_steps(plan, model))):
+            say(
+                f"This machine has become slower: there is time for {steps:,} steps, too few for a masked model. It "
+                f"does {fewest:,}, which takes {(fewest - step) * seconds / 60:.1f} minutes more."
+            )
+            steps = fewest
+        changed = plan.model_copy(update={"budget": f"{steps} steps", "decay": 1 - step / steps})
+        save_plan(folder, recipe, base, model, changed)
+        return materials.spec(changed)
+
+    can_retime = ends is not None and plan.schedule == "wsd"
+    results = _learn(built, plan, materials, folder, resume, retime if can_retime else None)
+    facts = {"recipe": recipe.asked(), "results": results}
+    files = tokenizer.saved_files()
+    saved_as = write_model(built.to_save(), built.description, folder / MODEL, files=files, facts=facts)
+    results |= {"model": str(folder / MODEL), "format": saved_as}
+    finish(folder, results)
+    write_report(folder)
+    return results
+
+
+def _prepare(recipe: Recipe, base: Path, folder: Path, goal: Goal, sources: list[Source], resume: bool) -> Prepared:
+    use_threads(goal.settings.threads)
     if recipe.corpus is not None and recipe.corpus.build is not None:
         from weft.corpus.build import build_corpus
 
@@ -84,28 +134,8 @@ def _carry_out(
     if planned is None:
         planned = make_plan(goal.model, goal.settings, materials, goal.budget, deadline)
         save_plan(folder, recipe, base, planned.model, planned.settings)
-    model, plan, ends = planned.model, planned.settings, planned.ends
-    use_threads(plan.threads)  # of a run that goes on: the last bits of a product depend on their number
-    built = materials.build(model, plan)
-    _say_plan(built, plan)
-
-    def retime(step: int, seconds: float) -> TrainSpec:
-        """The machine was faster or slower than measured: the decay takes the time that is left."""
-        assert ends is not None
-        steps = _steps_until(ends - time.monotonic(), step, seconds, plan)
-        changed = plan.model_copy(update={"budget": f"{steps} steps", "decay": 1 - step / steps})
-        save_plan(folder, recipe, base, model, changed)
-        return materials.spec(changed)
-
-    can_retime = ends is not None and plan.schedule == "wsd"
-    results = _learn(built, plan, materials, folder, resume, retime if can_retime else None)
-    facts = {"recipe": recipe.asked(), "results": results}
-    files = tokenizer.saved_files()
-    saved_as = write_model(built.to_save(), built.description, folder / MODEL, files=files, facts=facts)
-    results |= {"model": str(folder / MODEL), "format": saved_as}
-    finish(folder, results)
-    write_report(folder)
-    return results
+    use_threads(planned.settings.threads)  # as the run began: the last bits of a product depend on their number
+    return Prepared(materials, planned)
 
 
 def check(recipe: Recipe, base: Path) -> tuple[Goal, list[Source]]:

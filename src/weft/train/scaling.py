@@ -88,11 +88,13 @@ def choose_size(
     measure: Callable[[ModelSection], Cost],
     peak: float,
     worth: float = 1.0,
+    fewest: int = 1,
 ) -> tuple[ModelSection, Cost]:
     """The size with the lowest expected loss, and what it costs: a guess is measured, and corrects the next guess. So
     are its neighbours, if there is time: how the cost of small models grows with their size is hard to guess.
 
-    `worth` is what one of our tokens is in tokens of the law (see `worth_of`).
+    `worth` is what one of our tokens is in tokens of the law (see `worth_of`). A size for which there is no time for
+    `fewest` steps is passed over, if a smaller one is there.
     """
     if len(sizes) == 1:
         return sizes[0], measure(sizes[0])
@@ -111,7 +113,8 @@ def choose_size(
             expected_loss(weights[index], worth * max(seconds / step_seconds(index), 1) * batch_tokens, worth * unique)
             for index in range(len(sizes))
         ]
-        best = losses.index(min(losses))
+        in_time = [index for index in range(len(sizes)) if seconds / step_seconds(index) >= fewest] or [0]
+        best = min(in_time, key=lambda index: losses[index])
         wanted = [best, best + 1, best - 1] if seconds > NEIGHBOUR_SECONDS else [best]
         unknown = [index for index in wanted if 0 <= index < len(sizes) and index not in costs]
         if not unknown:

@@ -22,6 +22,7 @@ from weft.train.optimizers import make_optimizers
 
 # A trial of torch.compile costs about a minute, and is worth it only where little of the run is lost by a "no".
 COMPILE_SECONDS, COMPILE_SHARE = 60.0, 0.03
+EXPECTING_SECONDS = 4.0  # of trying steps, to say how long a run takes
 PRECISION_SECONDS = 1.0  # of trying, for each
 CLEARLY = 1.2  # times as fast: the precision of a run must not hang on who else was using the machine
 
@@ -70,6 +71,15 @@ def measure_cost(
     batch = materials.objectives("train", plan)[0].batch([0] * 8, [0] * 8, 0)
     spent = _best_of(lambda: validate(network, [batch], of_tensors), 4)  # the first allocates
     return Cost(mean(known), spent / len(batch.packed.tokens), precision)
+
+
+def expected_seconds(model: ModelSection, plan: PretrainPlan, materials: Materials) -> float:
+    """Of the whole run, at the speed of some steps here and now."""
+    cost = measure_cost(model, plan, materials, EXPECTING_SECONDS, plan.precision)
+    steps = materials.spec(plan).steps
+    validated = min(sum(map(len, materials.data.splits["validation"])), plan.validation_tokens)
+    validations = steps // plan.validate_every + 2  # one at the end, one of the best weights
+    return steps * cost.step + validations * validated * cost.token
 
 
 def compiling_pays(model: ModelSection, plan: PretrainPlan, materials: Materials) -> bool:

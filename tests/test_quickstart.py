@@ -1,0 +1,47 @@
+"""The first five minutes do the same work on every machine, and say how it went."""
+
+from pathlib import Path
+
+import pytest
+
+from quickstart import RECIPES, STEPS, in_minutes, shortfall
+from weft.recipe_file import read_recipe
+from weft.train.budget import read_budget
+from weft.train.planner import MASKED_BATCH, MASKED_STEPS
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_neither_size_nor_steps_depend_on_the_speed_of_the_machine(name):
+    recipe = read_recipe(Path(RECIPES, f"{name}.yml"))
+    assert read_budget(recipe.pretrain.budget).kind == "steps"
+    assert None not in (recipe.model.layers, recipe.model.width, recipe.model.heads)
+    assert None not in (recipe.pretrain.batch_tokens, recipe.pretrain.sequence_length, recipe.pretrain.precision)
+
+
+def test_its_bert_passes_the_plateau():
+    plan = read_recipe(Path(RECIPES, "quickstart-bert.yml")).pretrain
+    assert read_budget(plan.budget).amount >= MASKED_STEPS
+    assert plan.batch_tokens >= MASKED_BATCH
+
+
+def results(key, ours, counted):
+    return {"steps": 700, "validation": {key: ours}, "by_counting": {"name": "3-gram", key: counted}}
+
+
+@pytest.mark.parametrize(
+    ("key", "ours", "counted", "says"),
+    [
+        ("bits_per_character", 1.6, 1.8, None),
+        ("bits_per_character", 1.9, 1.8, "has not beaten the 3-gram. 700 steps were too few"),
+        ("validation_masked_accuracy", 0.3, 0.07, None),
+        ("validation_masked_accuracy", 0.11, 0.07, "which words are frequent. 700 steps were too few"),
+    ],
+)
+def test_a_model_that_is_no_success_is_said_to_be_none(key, ours, counted, says):
+    found = shortfall(results(key, ours, counted))
+    assert found is None if says is None else says in found
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(10, "0.5 minutes"), (61, "1 minute"), (290, "5 minutes")])
+def test_times_are_said_in_half_minutes(seconds, said):
+    assert in_minutes(seconds) == said
