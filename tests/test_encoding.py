@@ -1,11 +1,13 @@
 """Files are read and written as UTF-8 on every system, also where that is not the default."""
 
 import ast
+import io
 from pathlib import Path
 
 import pytest
 
 import weft
+from weft.__main__ import use_utf8
 
 SOURCES = sorted(Path(weft.__file__).parent.rglob("*.py"))
 MODULES = {"os", "tarfile", "zipfile", "gzip", "bz2", "lzma"}  # their `open` means bytes, unless told otherwise
@@ -40,6 +42,15 @@ def text_without_encoding(source):
 @pytest.mark.parametrize("file", SOURCES, ids=lambda file: file.relative_to(SOURCES[0].parents[1]).as_posix())
 def test_every_text_file_has_its_encoding(file):
     assert list(text_without_encoding(file.read_text("utf-8"))) == []
+
+
+def test_a_stream_of_another_encoding_takes_every_text():
+    pipe = io.BytesIO()
+    stream = io.TextIOWrapper(pipe, "cp1252", errors="backslashreplace")
+    use_utf8(stream)
+    stream.write("狐狸")
+    stream.flush()
+    assert pipe.getvalue() == "狐狸".encode() and stream.errors == "backslashreplace"
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,27 @@
 """weft as a process of its own: the console script, and `python -m weft`."""
 
+import os
+import sys
+from typing import Any
+
 from weft.cli import main
 from weft.corpus import engine
 
 
 def start() -> None:
     engine.is_command = True
+    if os.name == "nt":  # where a pipe has the encoding of the country, in which most texts cannot be written
+        for stream in (sys.stdin, sys.stdout, sys.stderr):
+            use_utf8(stream)
     try:
         main()
     except SystemExit as end:
         engine.leave(end.code)
+
+
+def use_utf8(stream: Any) -> None:
+    if stream is not None:  # a program without a console has none
+        stream.reconfigure(encoding="utf-8", errors=stream.errors)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,10 @@
 """The examples of RFC 9309 and those of Google's documentation of robots.txt."""
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weft.corpus.robots import MOST_BYTES, product_token, read_robots
 
@@ -42,6 +46,21 @@ def test_a_pattern_matches_as_documented(pattern):
     rule = f"User-agent: *\nDisallow: {pattern}"
     assert [path for path in matching if allows(rule, path)] == []
     assert [path for path in others if not allows(rule, path)] == []
+
+
+PATHS = st.text("ab/.", max_size=8).map("/".__add__)
+PATTERNS = st.text("ab/.*", max_size=6).map("/".__add__)
+
+
+@given(st.lists(st.tuples(st.booleans(), PATTERNS, st.sampled_from(["", "$"])), max_size=4), PATHS)
+def test_rules_are_those_of_a_regular_expression_for_each(rules, path):
+    found = [
+        (len(pattern + end), allow)
+        for allow, pattern, end in rules
+        if re.match(re.escape(pattern).replace(r"\*", ".*") + (r"\Z" if end else ""), path)
+    ]
+    lines = [f"{'Allow' if allow else 'Disallow'}: {pattern}{end}" for allow, pattern, end in rules]
+    assert allows("\n".join(["User-agent: *", *lines]), path) is max(found, default=(0, True))[1]
 
 
 # The same page: "Order of precedence for rules"
