@@ -43,7 +43,7 @@ def train(model: str, text: Path, budget: str, folder: Path) -> dict:
             f"model={model}",
             f"pretrain.budget={budget}",
             "pretrain.precision=float32",  # for both, so that it is not the processor's bfloat16 that decides
-            f"corpus.sources=[{{path: {text.resolve()}}}]",
+            f"corpus.sources=[{{path: {text.resolve()}, format: text}}]",
         ]
         command = [sys.executable, "-m", "weft", "pretrain", str(ROOT / "recipes/text8.yml"), *settings]
         subprocess.run([*command, "-o", str(folder), "--resume"], check=True, stdout=subprocess.DEVNULL)

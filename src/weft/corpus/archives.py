@@ -26,6 +26,14 @@ from weft.errors import needs
 
 MOST_BYTES = 2**36  # that a member may hold
 MOST_GROWTH, GROWTH_FROM = 200, 2**26  # times the bytes it comes from; counted beyond so many bytes
+MOST_NAME = 2**16  # bytes of a member's name, and of what else a tar says about it
+NOTES = (  # headers of a tar that are about the next: long names, PAX
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
 CHUNK, PIECE = 2**20, 2**16
 DRIVE = re.compile(r"[A-Za-z]:[/\\]")  # of Windows
 DAMAGE = (
@@ -72,19 +80,20 @@ def open_members(file: Path) -> Iterator[Member | tuple[str, Refused]]:
     """What the file holds: itself, if it is neither compressed nor an archive. A refused member comes with its name."""
     name = inner_name(file.name)
     with file.open("rb") as raw, _damage_is_refused():
+        size = os.fstat(raw.fileno()).st_size
+        total = Growth(lambda: size)  # of what is compressed once more inside: a bomb may come in two steps
         if PurePosixPath(name).suffix.lower() == ".zip" and name == file.name:
-            yield from _zipped(raw)
+            yield from _zipped(raw, Growth(lambda: size), total)
             return
         stream = _expanded(file.name, raw)
         if PurePosixPath(name).suffix.lower() == ".tar":
-            yield from _tarred(stream)
+            yield from _tarred(stream, total)
         else:
             yield Member(name, stream)
 
 
-def _zipped(raw: IO[bytes]) -> Iterator[Member | tuple[str, Refused]]:
-    size = os.fstat(raw.fileno()).st_size
-    growth = Growth(lambda: size)  # of all members together
+def _zipped(raw: IO[bytes], growth: "Growth", total: "Growth") -> Iterator[Member | tuple[str, Refused]]:
+    """`growth` is that of all members together."""
     with zipfile.ZipFile(raw) as archive:
         for entry in archive.infolist():
             if entry.filename.endswith("/"):
@@ -100,7 +109,7 @@ def _zipped(raw: IO[bytes]) -> Iterator[Member | tuple[str, Refused]]:
                 continue
             with stream:
                 bounded = _buffered(_Bounded(stream, growth))
-                yield Member(inner_name(entry.filename), _expanded(entry.filename, bounded))
+                yield Member(inner_name(entry.filename), _expanded(entry.filename, bounded, total))
 
 
 class _Header(tarfile.TarInfo):
@@ -115,10 +124,17 @@ class _Header(tarfile.TarInfo):
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(f"{error} in a header") from None
 
+    def _proc_member(self, archive: tarfile.TarFile) -> "_Header":
+        """Where tarfile would read the whole name, however long."""
+        if self.type in NOTES and self.size > MOST_NAME:
+            raise Refused(f"holds a name of {self.size:,} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc]
 
-def _tarred(stream: IO[bytes]) -> Iterator[Member | tuple[str, Refused]]:
+
+def _tarred(stream: IO[bytes], total: "Growth") -> Iterator[Member | tuple[str, Refused]]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:
-        for entry in archive:
+        while entry := archive.next():
+            archive.members.clear()  # which has all that came before
             if entry.isdir():
                 continue
             is_file = entry.isreg() and not entry.issparse()
@@ -128,7 +144,7 @@ def _tarred(stream: IO[bytes]) -> Iterator[Member | tuple[str, Refused]]:
                 yield entry.name, Refused(reason)
             else:
                 content = _Bounded(archive.extractfile(entry), Growth(lambda size=entry.size: size))
-                yield Member(inner_name(entry.name), _expanded(entry.name, _buffered(content)))
+                yield Member(inner_name(entry.name), _expanded(entry.name, _buffered(content), total))
 
 
 def _bad_name(name: str) -> str:
@@ -138,8 +154,8 @@ def _bad_name(name: str) -> str:
     return "is an archive inside an archive" if is_archive(name) else ""
 
 
-def _expanded(name: str, raw: IO[bytes]) -> IO[bytes]:
-    """Without the compression that the name tells of."""
+def _expanded(name: str, raw: IO[bytes], total: "Growth | None" = None) -> IO[bytes]:
+    """Without the compression that the name tells of. Of a member, `total` counts what comes out of all of them."""
     ending = PurePosixPath(name).suffix.lower()
     ending = PurePosixPath(SHORT.get(ending, ending)).suffix or ending
     if ending not in COMPRESSED:
@@ -147,7 +163,8 @@ def _expanded(name: str, raw: IO[bytes]) -> IO[bytes]:
     counted = _Counted(raw)
     plain = _buffered(counted)
     stream = _Zstandard(plain) if ending == ".zst" else EXPANDERS[ending](plain)
-    return _buffered(_Bounded(stream, Growth(lambda: counted.count)))
+    bounded = _Bounded(stream, Growth(lambda: counted.count))
+    return _buffered(bounded if total is None else _Bounded(io.BufferedReader(bounded, CHUNK), total))
 
 
 def _buffered(raw: io.RawIOBase) -> IO[bytes]:

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from lxml import etree, html
@@ -33,7 +32,8 @@ BLOCKS = HEADINGS | frozenset(
 TRUSTED = frozenset(("body", "html", "main", "article"))  # a name cannot make these suspicious
 INLINE = frozenset(("h1", "em", "strong", "b", "i"))  # nor these, which are parts of a text
 READS = 60  # letters of a block that reads like text; menus have shorter ones
-MOST_DEPTH, MOST_BLOCKS, MOST_NAME = 250, 50_000, 100  # of honest pages; what is beyond is not looked at
+MOST_DEPTH, MOST_SUSPECTS = 100, 20  # of elements around a block; what is deeper counts as part of what is around it
+MOST_NAME, MOST_NAMES = 100, 1000  # characters of a class, of all classes of an element; the rest is not looked at
 ENDS = '.!?…。！？”"»“'
 HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -70,7 +70,7 @@ def extract(page: bytes, charset: str | None = None) -> Article:
     if root is None:
         return Article("", Facts())
     body = root.find("body")
-    blocks = list(islice(_blocks(root if body is None else body), MOST_BLOCKS))
+    blocks = list(_blocks(root if body is None else body))
     return Article("\n".join(_article(blocks)), read_facts(root))
 
 
@@ -125,7 +125,7 @@ def _blocks(root: Element) -> Iterator[Block]:
             if (suspicion or tag in BLOCKS) and len(path) < MOST_DEPTH:
                 yield from finish(_block_tag(path))
                 path.append(element)
-                if suspicion:
+                if suspicion and len(suspects) < MOST_SUSPECTS:
                     suspects.append((element, suspicion))
             links += tag == "a"
             add(BREAK if tag == "br" else None)
@@ -168,7 +168,7 @@ def _suspicion(element: Element, tag: str) -> int:
 
 def _names(element: Element) -> str:
     """Its class and id, in lower case, words apart."""
-    return _plain_names(element.get("class") or "", element.get("id") or "")
+    return _plain_names((element.get("class") or "")[:MOST_NAMES], (element.get("id") or "")[:MOST_NAMES])
 
 
 @lru_cache(10_000)
@@ -211,15 +211,24 @@ def _is_cleared(block: Block, cleared: set[Element], level: int) -> bool:
 def _main_element(blocks: list[Block]) -> Element | None:
     weights: dict[Element, int] = {}
     depths: dict[Element, int] = {}
+    around: dict[Element, Element] = {}
     total = 0
     for block in blocks:
         if block.reads:
             total += block.weight
-            for depth, element in enumerate(block.path):
-                weights[element] = weights.get(element, 0) + block.weight
-                depths[element] = depth
+            for depth in range(len(block.path) - 1, -1, -1):
+                element = block.path[depth]
+                if element in depths:  # and so are those around it
+                    break
+                depths[element], weights[element] = depth, 0
+                if depth:
+                    around[element] = block.path[depth - 1]
+            if block.path:
+                weights[block.path[-1]] += block.weight
     if not total:
         return None
+    for element in sorted(around, key=depths.__getitem__, reverse=True):
+        weights[around[element]] += weights[element]
     named = {e: w for e, w in weights.items() if w >= 0.3 * total and _is_named_content(e)}
     least = 0.9 * max(named.values()) if named else 0.75 * total
     candidates = [element for element, weight in (named or weights).items() if weight >= least]

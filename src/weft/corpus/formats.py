@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import IO, Any
 
+from weft.corpus.page_limits import why_too_large
 from weft.corpus.parts import cut_stream
 from weft.errors import InputError, needs, suggest
 from weft.recipe import Format, Unit
@@ -25,7 +26,6 @@ FORMATS = (*TEXT, *LINES, *JSON, *TABLES, *COLUMNS, *PAGES, *CRAWLS)
 SPACES = [chr(number) for number in range(0x3001) if chr(number).isspace()]
 BLANK = re.compile(b"(?:" + b"|".join(re.escape(space.encode()) for space in [*SPACES, "\ufeff"]) + b")*")
 MOST_JSON, MOST_PACKED = 2**26, 2**28  # bytes of a .json file, of a packed .parquet: they are in memory as a whole
-MOST_TAGS = 150_000  # of a page; the largest honest ones have half as many
 MOST_GROWTH, GROWTH_FROM = 200, 2**20  # of a page that its server compressed, in times; counted beyond so many bytes
 
 
@@ -239,8 +239,8 @@ def page_document(
     needs("lxml", "corpus", "to read pages")
     from weft.corpus.article import extract
 
-    if data.count(b"<") > MOST_TAGS:  # each is some hundred bytes in memory
-        return Skipped(f"has more than {MOST_TAGS:,} tags", place)
+    if reason := why_too_large(data):
+        return Skipped(reason, place)
     article = extract(data, charset)
     if not article.text:
         return Skipped("has no article", place, is_empty=True)

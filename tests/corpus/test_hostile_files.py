@@ -1,0 +1,100 @@
+"""Small files that would become large are refused with a reason, before they are."""
+
+import gzip
+import io
+import tarfile
+
+import pytest
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
+
+from weft.corpus import archives, page_limits
+from weft.corpus.formats import Found, Reading, Skipped, page_document
+from weft.corpus.page_limits import why_too_large
+from weft.corpus.parts import cut_stream, cut_text
+from weft.corpus.read import scan
+
+SENTENCE = "This is a paragraph of an article that is long enough to read like one, with a comma or two. "
+
+
+def warc(body, encoding):
+    out = io.BytesIO()
+    headers = [("Content-Type", "text/html"), *([("Content-Encoding", "gzip")] if encoding else [])]
+    writer = WARCWriter(out, gzip=True)
+    status = StatusAndHeaders("200 OK", headers, protocol="HTTP/1.1")
+    writer.write_record(
+        writer.create_warc_record("http://a.org", "response", payload=io.BytesIO(body), http_headers=status)
+    )
+    return out.getvalue()
+
+
+def skips(file, reading):
+    return [found.reason for found in scan(file, reading) if isinstance(found, Skipped)]
+
+
+@pytest.mark.parametrize(("size", "reason"), [(2**25, "is longer than"), (5_000_000, "it may be a bomb")])
+def test_a_page_that_its_server_compressed_may_not_grow_without_end(tmp_path, size, reason):
+    (tmp_path / "a.warc.gz").write_bytes(warc(gzip.compress(b"<p>" + b"0" * size), "gzip"))
+    assert (tmp_path / "a.warc.gz").stat().st_size < 60_000
+    (said,) = skips(tmp_path / "a.warc.gz", Reading())
+    assert reason in said
+
+
+def test_a_page_of_ten_megabytes_is_too_long(tmp_path):
+    (tmp_path / "a.html").write_bytes(b"<p>" + b"word " * 2_100_000)
+    assert skips(tmp_path / "a.html", Reading()) == ["is longer than 10,000,000 bytes"]
+
+
+def test_pages_with_more_tags_or_attributes_than_any_honest_one_are_refused(monkeypatch):
+    monkeypatch.setattr(page_limits, "MOST_TAGS", 100)
+    assert why_too_large(b"<b>" * 101) == "has more than 100 tags"
+    many = b" ".join(b"a%d" % number for number in range(510))
+    for page in (b"<p " + many + b">", b"<p " + many.replace(b" ", b"=''") + b">", b"<p " + many.replace(b" ", b"/")):
+        assert why_too_large(page) == "has a tag with more than 500 attributes"
+    for page in (b"<p>" + many, b"<script>i < " + many + b"</script>", b"<p title='" + many + b"'>", b"<!-- " + many):
+        assert why_too_large(page) is None
+
+
+def test_text_in_the_depths_of_a_page_is_not_lost():
+    page = "<html><body>" + "".join(f"<div>{number} {SENTENCE}" for number in range(1000))
+    found = page_document(page.encode(), 0)
+    assert isinstance(found, Found)
+    assert all(f"{number} {SENTENCE.strip()}" in found.text for number in range(1000))
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_the_names_in_a_tar_have_an_end(tmp_path, kind):
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=kind) as archive:
+        for name in ("first.txt", "x" * 2_000_000 + ".txt"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 4
+            archive.addfile(entry, io.BytesIO(b"text"))
+    found = list(scan(tmp_path / "a.tar.gz", Reading()))
+    assert found[0].text == "text"
+    assert found[1].reason.startswith("holds a name of 2,000,0")
+
+
+def test_a_bomb_in_two_steps_is_refused_by_its_growth_in_both_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "GROWTH_FROM", 2**18)
+    monkeypatch.setattr(archives, "MOST_GROWTH", 2000)
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        for number in range(40):
+            entry = tarfile.TarInfo(f"{number}.txt.gz")
+            data = gzip.compress(bytes(2**20))
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    assert any("it may be a bomb" in reason for reason in skips(tmp_path / "a.tar.gz", Reading()))
+
+
+@pytest.mark.parametrize("text", ["", "a", "ab\n\ncd\n" * 99, "ä" * 500, "x" * 500, "字字。" * 200, "one two " * 70])
+def test_the_parts_of_a_long_text_are_the_text(text):
+    parts = list(cut_stream(io.BytesIO(text.encode()), 100))
+    assert b"".join(parts) == text.encode()
+    assert all(part.decode() and len(part) <= 100 for part in parts)  # no character is cut
+    parts = list(cut_text(text, 100))
+    assert "".join(parts) == text and max(map(len, parts)) <= 100
+
+
+def test_parts_end_with_paragraphs_or_lines_where_there_are_any():
+    text = ("word " * 8 + "\n") * 3 + "\n"
+    assert all(part.endswith(b"\n\n") for part in cut_stream(io.BytesIO(text.encode() * 30), 400))
