@@ -134,7 +134,7 @@ class _Header(tarfile.TarInfo):
 def _tarred(stream: IO[bytes], total: "Growth") -> Iterator[Member | tuple[str, Refused]]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive:
         while entry := archive.next():
-            archive.members.clear()  # which has all that came before
+            archive.members.clear()  # type: ignore[attr-defined]  # which has all that came before
             if entry.isdir():
                 continue
             is_file = entry.isreg() and not entry.issparse()

@@ -40,6 +40,7 @@ from weft.corpus.manifest import (
 from weft.corpus.parts import LONGEST
 from weft.corpus.plan import Inspected, Part, Source, cut, files_to_inspect, find_sources, inspect, reading_of
 from weft.corpus.quality import RULES
+from weft.corpus.quarantine import work_safely_on
 from weft.corpus.read import Listing, find_files, read_documents, text_size
 from weft.corpus.report import PAGE, REPORT, gather, write_report
 from weft.corpus.sift import FIGURES, PART, ROWS, sift, writable
@@ -286,7 +287,7 @@ def _size(part: Part) -> int:
 def _sift(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     sifted = []
     with Gauge("Reading and cleaning", sum(piece["bytes"] for piece in pieces)) as gauge:
-        for piece, figures in zip(pieces, work_on(pieces, sift, work.workers), strict=True):
+        for piece, figures in zip(pieces, work_safely_on(pieces, sift, work.workers), strict=True):
             sifted.append(figures)
             gauge.add(figures["documents"], piece["bytes"])
     if not sum(figures["kept"] for figures in sifted):

@@ -71,6 +71,7 @@ class Skipped:
     place: str = ""  # ", line 3"
     advice: str = ""
     is_empty: bool = False  # nothing is wrong with it, there is only no text
+    is_aside: bool = False  # processes died of it
     is_passed_over: bool = False  # a file in an archive whose ending is not known
 
 

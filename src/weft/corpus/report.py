@@ -15,7 +15,7 @@ from weft.folders import read_json, write_file
 from weft.page import bars, grid, page, tiles, unfold
 
 REPORT, PAGE = "report.json", "report.html"
-READ_STEPS = ("not fetched", "unreadable", "empty")  # the steps of the funnel: what each takes away
+READ_STEPS = ("not fetched", "unreadable", "put aside", "empty")  # the steps of the funnel: what each takes away
 LAST_STEPS = ("contaminated", "exact duplicate", "near duplicate")
 MOST_LANGUAGES = 12
 SHOWN = 20  # files that were passed over, by name

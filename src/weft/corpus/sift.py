@@ -19,6 +19,7 @@ from weft.corpus.formats import Reading, Skipped
 from weft.corpus.language import language_of
 from weft.corpus.near_duplicates import band_keys, sign
 from weft.corpus.quality import Thresholds, Units, units_of, why_not
+from weft.corpus.quarantine import Mark
 from weft.corpus.read import Document, scan, scan_range, unknown_ending
 from weft.corpus.tables import DROPPED, TEXTS, Table
 from weft.errors import InputError
@@ -60,8 +61,8 @@ def sift(piece: dict[str, Any]) -> dict[str, Any]:
     """
     folder = Path(piece["folder"])
     if not folder.is_dir():
-        with disk_errors(folder), private_folder(folder.parent) as new:
-            figures = _sift_into(new, piece, BuildSection(**piece["settings"]))
+        with disk_errors(folder), private_folder(folder.parent) as new, Mark(piece) as mark:
+            figures = _sift_into(new, piece, BuildSection(**piece["settings"]), mark)
             write_file(new / FIGURES, to_json(vars(figures)))
             rename_unless_there(new, folder)
     return json.loads((folder / FIGURES).read_text("utf-8"))
@@ -85,17 +86,18 @@ def said_thresholds(section: FilterSection) -> dict[str, Any]:
     return said
 
 
-def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection) -> Figures:
+def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark: Mark) -> Figures:
     figures, notes = Figures(), _Notes(folder, settings.deduplicate.near)
     judge = _Judge(folder.parent, settings, figures)
     with Table(folder / TEXTS_FILE, TEXTS) as texts, Table(folder / DROPPED_FILE, DROPPED) as dropped:
-        for shown, found in _scan(piece):
+        for shown, found in _scan(piece, mark):
+            mark.beat()
             lineage: dict[str, Any] = {"source": piece["source"], "file": shown}
             if isinstance(found, Skipped) and found.is_passed_over:
                 figures.passed_over[unknown_ending(found.place)] += 1
                 continue
             if isinstance(found, Skipped):
-                reason = "empty" if found.is_empty else "unreadable"
+                reason = "empty" if found.is_empty else "put aside" if found.is_aside else "unreadable"
                 figures.documents += 1
                 said = " ".join(f"{found.place} {found.reason}".split())
                 detail = writable(said.lstrip(", "))
@@ -115,9 +117,15 @@ def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection) -> F
     return figures
 
 
-def _scan(piece: dict[str, Any]) -> Iterator[tuple[str, Document | Skipped]]:
-    reading = Reading(**piece["read"])
-    for part in piece["parts"]:
+def _scan(piece: dict[str, Any], mark: Mark | None = None) -> Iterator[tuple[str, Document | Skipped]]:
+    reading, aside = Reading(**piece["read"]), piece.get("aside", {})
+    for number, part in enumerate(piece["parts"]):
+        if str(number) in aside:
+            place = "" if part["end"] is None else f", bytes {part['begin']:,} to {part['end']:,},"
+            yield part["shown"], Skipped(aside[str(number)], place, is_aside=True)
+            continue
+        if mark is not None:
+            mark.at(number)
         file = Path(part["file"])
         if part["end"] is None:
             found = scan(file, reading)
