@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from weft.errors import InputError, WeftError
+from weft.errors import InputError, WeftError, refuse_address
 from weft.printing import as_json_line, print_facts, print_lines, print_next
 
 app = typer.Typer(
@@ -27,6 +27,13 @@ app = typer.Typer(
 )
 
 FORMAT = "Of all files: text, jsonl, json, csv, tsv, parquet, html, warc or wet. Default: by their endings."
+
+
+def _output(what: str) -> Any:
+    """-o of every command that writes: a path on this machine."""
+    return typer.Option("--output", "-o", help=what, callback=lambda path: path and refuse_address(path))
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -66,7 +73,7 @@ def corpus(
             metavar="RECIPE|SOURCE...",
         ),
     ],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder to write.")] = None,
+    output: Annotated[Path | None, _output("The folder to write.")] = None,
     documents: Annotated[str | None, typer.Option(help="What a document of a .txt is: file, line or block.")] = None,
     text: Annotated[str | None, typer.Option(help="The key or column that holds the text (text).")] = None,
     format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
@@ -106,7 +113,7 @@ def tokenizer(
     sources: Annotated[
         list[Path], typer.Argument(help="Files (text, .jsonl, .csv, .parquet, pages …; also packed) or folders.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
+    output: Annotated[Path, _output("The folder to write.")],
     format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
     kind: Annotated[str, typer.Option(help="bpe, wordpiece, unigram or char.")] = "bpe",
     vocab_size: Annotated[int | None, typer.Option(help="Tokens, special ones included (8000; char: all).")] = None,
@@ -133,7 +140,7 @@ def pretrain(
     recipe: Annotated[Path, typer.Argument(help="A recipe (.yml).")],
     settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The run folder (runs/NAME).")] = None,
+    output: Annotated[Path | None, _output("The run folder (runs/NAME).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a language model from scratch, or further: tokenizer, tokens, training, a folder that opens anywhere."""
@@ -152,7 +159,7 @@ def finetune(
     recipe: Annotated[Path, typer.Argument(help="A recipe (.yml) with a finetune section.")],
     settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The run folder (runs/NAME).")] = None,
+    output: Annotated[Path | None, _output("The run folder (runs/NAME).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Teach a model a task: classify, tag, answer, translate …; with a report beside a classical method."""
@@ -176,7 +183,7 @@ def evaluate(
     ] = None,
     column: Annotated[list[str] | None, typer.Option(help="role=column, such as text=sentence; repeated.")] = None,
     encoding: Annotated[str, typer.Option(help="Of the files.")] = "utf-8",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A folder for report.html and .json.")] = None,
+    output: Annotated[Path | None, _output("A folder for report.html and .json.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """How good a model is at its task: metrics with intervals, the hardest mistakes, cost, a baseline beside it."""
@@ -194,7 +201,7 @@ def predict(
     column: Annotated[list[str] | None, typer.Option(help="role=column, such as text=sentence; repeated.")] = None,
     encoding: Annotated[str, typer.Option(help="Of the file.")] = "utf-8",
     details: Annotated[bool, typer.Option("--details", help="All labels, the next best answers.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file for the answers (.jsonl).")] = None,
+    output: Annotated[Path | None, _output("A file for the answers (.jsonl).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on behind what --output holds already.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -224,7 +231,7 @@ def predict(
 def run(
     recipe: Annotated[Path, typer.Argument(help="A recipe (.yml).")],
     settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The run folder (runs/NAME).")] = None,
+    output: Annotated[Path | None, _output("The run folder (runs/NAME).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """The whole recipe: what is done is skipped, what was stopped goes on, what is out of date is done anew."""

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from weft.errors import FolderError
+from weft.errors import FolderError, refuse_address
 from weft.progress import say
 
 IS_POSIX = os.name == "posix"
@@ -76,7 +76,7 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
 def check_place(path: Path, *, mark: str) -> Path:
     """Where a folder of the kind with this `mark` can be written, as an absolute path; or an error."""
     try:
-        path = path.resolve()
+        path = refuse_address(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise FolderError(f"{path} is not a path that can be written: {error}.") from None
     if path.exists() and not path.is_dir():

@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 from weft.corpus.archives import ARCHIVES, Member, Refused, inner_name, is_archive, open_members
 from weft.corpus.formats import FORMATS, JSON, LINES, TABLES, TEXT, Found, Reading, Skipped, read_stream
 from weft.corpus.parts import cut_text
-from weft.errors import InputError
+from weft.errors import InputError, not_found
 from weft.folders import known_facts
 from weft.progress import say
 from weft.recipe import Format
@@ -94,7 +94,7 @@ def list_files(sources: Sequence[Path], format: Format | None = None) -> Listing
         elif matches := sorted(glob(str(source), recursive=True)):  # noqa: PTH207, Path.glob takes no absolute pattern
             _add_matches(listing, [Path(match) for match in matches], format)
         else:
-            raise InputError(f"{source} does not exist.")
+            raise InputError(not_found(source))
     return listing
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import weft
-from weft.errors import FolderError, RecipeError, suggest
+from weft.errors import FolderError, RecipeError, not_found, suggest
 from weft.folders import MANIFEST, manifest, read_json, replace_folder, to_json
 from weft.interchange import native
 from weft.interchange.bert import BERT, DISTILBERT, ROBERTA
@@ -105,7 +105,7 @@ def _open_as(folder: Path, config: dict[str, Any]) -> tuple[Network, Description
 
 def read_model_config(folder: Path) -> dict[str, Any]:
     if not folder.exists():
-        raise FolderError(f"{folder} does not exist.")
+        raise FolderError(not_found(folder))
     if not folder.is_dir():
         raise FolderError(f"{folder} is a file, not a model folder.")
     if not (folder / "config.json").is_file():

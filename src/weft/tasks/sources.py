@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple
 
 from weft.corpus.archives import ARCHIVES, COMPRESSED, Member, Refused, inner_name, is_archive, open_members
-from weft.errors import InputError, suggest
+from weft.errors import InputError, not_found, suggest
 from weft.tasks.row_formats import ENDINGS, TEXT
 
 NOTES = ("readme", "license", "licence")
@@ -154,7 +154,7 @@ def locate(path: Path) -> Source:
         raise InputError(f"{source.path} is neither a file nor a folder.")
     folder = source.path.parent
     near = [item.name for item in folder.iterdir()] if folder.is_dir() else []
-    raise InputError(f"{source.path} does not exist{suggest(source.path.name, near)}.")
+    raise InputError(not_found(source.path, suggest(source.path.name, near)))
 
 
 def ending(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from weft.errors import FolderError
+from weft.errors import FolderError, not_found
 from weft.folders import read_json
 from weft.tokenizer.tokenizer import Role, Tokenizer
 
@@ -49,7 +49,7 @@ def load_tokenizer(path: Path, *, lowercase: bool = True) -> Tokenizer:
             raise FolderError(f"{path} has no tokenizer: neither tokenizer.json nor a vocabulary is there.")
         return found
     if not path.is_file():
-        raise FolderError(f"{path} does not exist.")
+        raise FolderError(not_found(path))
     if path.suffix == ".txt":
         return Tokenizer(
             _bert(path, {"do_lower_case": lowercase}), dict(BERT_SPECIAL), {"vocab.txt": path.read_bytes()}
