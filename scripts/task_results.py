@@ -1,6 +1,8 @@
 """docs/results.md: every task on real data, next to a classical method.
 
     python scripts/task_results.py --data ../shared/data --work runs/results [--only sst2 …]
+    python scripts/task_results.py --page     # the page again, of what was measured
+    python scripts/task_results.py --quick    # two steps of each, to see that all runs; the page stays as it is
 
 All of it takes some hours. What is finished is not done again; the newest result of each experiment is kept in
 docs/results.json, from which the page is made, so that they need not be done in one go. Seeds are fixed, and
@@ -31,6 +33,7 @@ from weft.train.run_folder import MODEL
 ROOT = Path(__file__).parent.parent
 PAGE, KEPT, CURVE = (ROOT / "docs" / name for name in ("results.md", "results.json", "pretraining-pays.svg"))
 Kept = dict[str, dict[str, Any]]  # by experiment
+RAW = ("f1_raw", "slot_f1_raw", "accuracy_raw")  # of taggers: the words are cut by the model, not by the data
 
 
 def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
@@ -90,16 +93,31 @@ def recipe_of(one: Experiment) -> dict[str, Any]:
     return {"finetune": one.finetune} | ({"tokenizer": one.tokenizer} if one.tokenizer else {})
 
 
-def carry_out(name: str, one: Experiment | None, places: dict[str, str], work: Path) -> None:
+def quick(tree: dict[str, Any]) -> dict[str, Any]:
+    """The same recipe, but nobody has to wait for it."""
+    found = {key: dict(value) if isinstance(value, dict) else value for key, value in tree.items()}
+    for part in ("pretrain", "finetune"):
+        if part in found:
+            found[part]["budget"] = "2 steps"
+    if "finetune" in found:
+        found["finetune"]["data"] = {**found["finetune"]["data"], "limit": 200}
+    return found
+
+
+def carry_out(name: str, one: Experiment | None, places: dict[str, str], work: Path, *, quickly: bool = False) -> None:
     """After the pre-training that it begins with. Without an experiment, it is one of those itself."""
     tree = PRETRAINED[name] if one is None else recipe_of(one)
     for needed in PRETRAINED:
         if f"{{{needed}}}" in str(tree):
-            carry_out(needed, None, places, work)
+            carry_out(needed, None, places, work, quickly=quickly)
+    tree = quick(tree) if quickly else tree
     say(f"\n== {name}\n")
     recipe = work / f"{name}.yml"
     recipe.write_text(yaml.safe_dump({"name": name, **filled(tree, places)}, sort_keys=False))
     run(read_recipe(recipe), work, work / name)
+    if quickly:
+        say(json.dumps(of_run(one, json.loads((work / name / "weft.json").read_text())["results"])))
+        return
     keep(name, one, work)
     write_page()
 
@@ -107,26 +125,35 @@ def carry_out(name: str, one: Experiment | None, places: dict[str, str], work: P
 def keep(name: str, one: Experiment | None, work: Path) -> None:
     """What the page says of a run; without an experiment, of pre-training, how much it read and how it guesses."""
     manifest = work / name / "weft.json"
-    results = json.loads(manifest.read_text())["results"]
-    if one is None:
-        guessed = results["validation"]["validation_masked_accuracy"]
-        said = {"tokens": results["tokens"], "masked_words_found": guessed}
-    else:
-        cost, beside = results["cost"], results["baseline"]
-        said = {"score": results["figures"][one.score], "interval": results["intervals"].get(one.score)}
-        if "seeds" in results:
-            said["seeds"] = results["seeds"]["test"]
-            assert said["seeds"]["figure"] == one.score
-            cost["training_seconds"] = results["seeds"]["training_seconds"]
-        said |= {
-            "examples": results["examples"],
-            "classical": beside["figures"][one.score],
-            "classical_method": beside["name"],
-            **{key: cost[key] for key in ("training_examples", "training_seconds", "latency_ms_p50")},
-        }
+    said = of_run(one, json.loads(manifest.read_text())["results"])
     when = datetime.date.fromtimestamp(manifest.stat().st_mtime)
     kept = read_kept() | {name: {**said, "date": when.isoformat()}}
     write_file(KEPT, (json.dumps(kept, indent=1, sort_keys=True) + "\n").encode())
+
+
+def of_run(one: Experiment | None, results: dict[str, Any]) -> dict[str, Any]:
+    if one is None:
+        guessed = results["validation"]["validation_masked_accuracy"]
+        return {"tokens": results["tokens"], "masked_words_found": guessed}
+    cost = results["cost"]
+    said = {"score": results["figures"][one.score], "interval": results["intervals"].get(one.score)}
+    if "seeds" in results:
+        said["seeds"] = results["seeds"]["test"]
+        assert said["seeds"]["figure"] == one.score
+        cost["training_seconds"] = results["seeds"]["training_seconds"]
+    for key, beside in (("classical", results["baseline"]), ("untuned", results.get("untuned"))):
+        if beside is not None and one.score in beside["figures"]:
+            said |= {
+                key: beside["figures"][one.score],
+                f"{key}_method": beside["name"],
+                f"{key}_interval": beside["intervals"].get(one.score),
+                f"{key}_difference": beside.get("differences", {}).get(one.score),
+            }
+    for figure in RAW:
+        if figure in results["figures"]:
+            said |= {"raw": results["figures"][figure], "raw_interval": results["intervals"].get(figure)}
+    said |= {"examples": results["examples"]}
+    return said | {key: cost[key] for key in ("training_examples", "training_seconds", "latency_ms_p50")}
 
 
 def read_kept() -> Kept:
@@ -135,9 +162,46 @@ def read_kept() -> Kept:
 
 def judged(result: dict[str, Any]) -> str:
     if seeds := result.get("seeds"):
-        return f"**{number(seeds['mean'])}** ± {number(seeds['deviation'])} ({len(seeds['scores'])} seeds)"
-    low, high = result["interval"] or [float("nan")] * 2
-    return f"**{number(result['score'])}** ({number(low)} – {number(high)})"
+        found = f"**{number(seeds['mean'])}** ± {number(seeds['deviation'])} ({len(seeds['scores'])} seeds)"
+    else:
+        found = f"**{number(result['score'])}**{between(result.get('interval'))}"
+    if "raw" in result:
+        found += f"; from raw text {number(result['raw'])}{between(result.get('raw_interval'))}"
+    return found
+
+
+def between(interval: list[float] | None) -> str:
+    return f" ({number(interval[0])} – {number(interval[1])})" if interval else ""
+
+
+def beside(result: dict[str, Any], key: str) -> str:
+    """The baseline, or the untuned model; of old results without an interval."""
+    if key not in result:
+        return "–"
+    return f"{number(result[key])}{between(result.get(f'{key}_interval'))}, {result[f'{key}_method']}"
+
+
+def verdict(result: dict[str, Any]) -> str:
+    """Of what differences there are."""
+    names = {"classical": "baseline", "untuned": "untuned model"}
+    gaps = {name: result.get(f"{key}_difference") for key, name in names.items()}
+    return "; ".join(f"{name}: {gap['verdict']}" for name, gap in gaps.items() if gap) or "–"
+
+
+def not_beaten(kept: Kept) -> list[str]:
+    """Where tuning was not worth it, as far as the differences show."""
+    lines = []
+    for name, one in EXPERIMENTS.items():
+        gap = kept.get(name, {}).get("untuned_difference")
+        if gap and "ahead" not in gap["verdict"]:
+            lines.append(f"* {one.title} ({one.data}): {gap['verdict']}, {kept[name]['untuned_method']}.")
+    if lines:
+        return ["Tuning does not beat the untuned model here:", "", *lines]
+    return ["Tuning beats the untuned model wherever both were measured."] if _any_untuned(kept) else [""]
+
+
+def _any_untuned(kept: Kept) -> bool:
+    return any("untuned_difference" in kept.get(name, {}) for name in EXPERIMENTS)
 
 
 def number(score: float) -> str:
@@ -147,8 +211,9 @@ def number(score: float) -> str:
 
 def table(kept: Kept) -> list[str]:
     lines = [
-        "| task | judged on | score | begins | result | classical method | learnt from | seconds | ms p50 |",
-        "|---|---|---|---|---|---|---:|---:|---:|",
+        "| task | judged on | score | begins | result | baseline | untuned model | the result against them "
+        "| learnt from | seconds | ms p50 |",
+        "|---|---|---|---|---|---|---|---|---:|---:|---:|",
     ]
     for name, one in EXPERIMENTS.items():
         if (result := kept.get(name)) is None:
@@ -159,7 +224,9 @@ def table(kept: Kept) -> list[str]:
             one.score,
             one.begins,
             judged(result),
-            f"{number(result['classical'])} ({result['classical_method']})",
+            beside(result, "classical"),
+            beside(result, "untuned"),
+            verdict(result),
             f"{result['training_examples']:,}",
             f"{result['training_seconds']:,.0f}",
             f"{result['latency_ms_p50']:.1f}",
@@ -171,7 +238,7 @@ def table(kept: Kept) -> list[str]:
 def pair_table(kept: Kept) -> list[str]:
     """The small models with and without pre-training."""
     lines = [
-        "| task | judged on | score | learnt from | from nothing | after 20 minutes | classical method |",
+        "| task | judged on | score | learnt from | from nothing | after 20 minutes | baseline |",
         "|---|---|---|---:|---|---|---|",
     ]
     for name, small in PAIRS.items():
@@ -186,7 +253,7 @@ def pair_table(kept: Kept) -> list[str]:
             f"{fresh['training_examples']:,}",
             judged(fresh),
             judged(learnt),
-            f"{number(fresh['classical'])} ({fresh['classical_method']})",
+            beside(fresh, "classical"),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -213,8 +280,8 @@ def curve_table(kept: Kept) -> list[str]:
             points[task].append((minutes, result["seeds"]["mean"] if "seeds" in result else result["score"]))
         seen = f"{learnt['tokens']:,} | {learnt['masked_words_found']:.1%}" if learnt else "0 | –"
         lines.append(f"| {budget} | {seen} | {' | '.join(map(judged, results.values()))} |")
-    beside = " | ".join(number(kept[f"{task}-0s"]["classical"]) for task in CURVES)
-    lines.append(f"| classical method | – | – | {beside} |")
+    scores = " | ".join(number(kept[f"{task}-0s"]["classical"]) for task in CURVES)
+    lines.append(f"| baseline | – | – | {scores} |")
     colours = {"sst2-few": ("SST-2", "#2563eb"), "ewt-few": ("EWT", "#d9730d")}
     drawn = [Line(*colours[task], points[task]) for task in CURVES]
     write_file(CURVE, standalone(drawn, "minutes").encode())
@@ -223,7 +290,8 @@ def curve_table(kept: Kept) -> list[str]:
 
 def write_page() -> None:
     text, kept = PAGE.read_text(), read_kept()
-    for mark, lines in (("table", table(kept)), ("pairs", pair_table(kept)), ("curve", curve_table(kept))):
+    parts = {"table": table, "untuned": not_beaten, "pairs": pair_table, "curve": curve_table}
+    for mark, lines in ((mark, make(kept)) for mark, make in parts.items()):
         before, _, rest = text.partition(f"<!-- {mark} -->")
         _, _, after = rest.partition(f"<!-- end of {mark} -->")
         text = f"{before}<!-- {mark} -->\n" + "\n".join(lines) + f"\n<!-- end of {mark} -->{after}"
@@ -240,8 +308,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
     parser.add_argument("--work", type=Path, default=ROOT / "runs/results")
     parser.add_argument("--only", nargs="*", choices=[*PRETRAINED, *everything])
+    parser.add_argument("--page", action="store_true", help="Only write the page, from docs/results.json.")
+    parser.add_argument("--quick", action="store_true", help="Two steps of each experiment; nothing in docs changes.")
     options = parser.parse_args()
+    if options.page:
+        write_page()
+        return
     data, work = options.data.resolve(), options.work.resolve()
+    work = work / "quick" if options.quick else work
     work.mkdir(parents=True, exist_ok=True)
     for file, make in prepare(data, work).items():
         if not (work / file).exists():
@@ -250,7 +324,7 @@ def main() -> None:
     places = {"data": str(data), "work": str(work), "minilm": minilm}
     places |= {name: str(work / name / MODEL) for name in PRETRAINED}
     for name in options.only or everything:
-        carry_out(name, everything.get(name), places, work)
+        carry_out(name, everything.get(name), places, work, quickly=options.quick)
 
 
 if __name__ == "__main__":

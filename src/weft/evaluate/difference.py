@@ -56,7 +56,7 @@ class Difference:
 def difference(figure: str, ours: Judged, theirs: Judged, level: float = LEVEL) -> Difference | None:
     """None, if one of the two has no such figure with an interval."""
     drawn = [judged.intervals[figure].drawn for judged in (ours, theirs) if figure in judged.intervals]
-    if len(drawn) < 2 or drawn[0] is None or drawn[1] is None:
+    if len(drawn) < 2 or drawn[0] is None or drawn[1] is None or figure not in theirs.figures:
         return None
     low, high = np.quantile(drawn[0] - drawn[1], [(1 - level) / 2, (1 + level) / 2])
     return Difference(figure, ours.figures[figure] - theirs.figures[figure], float(low), float(high))

@@ -101,6 +101,7 @@ class Compared:
     judged: Judged
     seconds: float  # to learn and to answer
     difference: Difference | None = None  # of the model to it, in the deciding figure
+    differences: dict[str, Difference] = field(default_factory=dict)  # in all that have intervals
     learnt_from: int | None = None  # examples, if not all
 
     def summary(self) -> dict[str, Any]:
@@ -112,6 +113,7 @@ class Compared:
         }
         if self.difference is not None:
             found["difference"] = self.difference.facts()
+            found["differences"] = {name: gap.facts() for name, gap in self.differences.items()}
         if self.learnt_from is not None:
             found["training_examples"] = self.learnt_from
         return found
@@ -224,8 +226,7 @@ def evaluate_on(
         began = time.perf_counter()
         name, guessed = task.baseline(train, examples)
         beside = task.judge(examples, guessed)
-        gap = difference(deciding_figure(task, judged), judged, beside)
-        baseline = Compared(name, beside, time.perf_counter() - began, gap)
+        baseline = _beside(name, task, judged, beside, time.perf_counter() - began)
     before = None if untuned is None else _judge_untuned(task, examples, judged, untuned)
     slices = _slices(task, examples, judged.credit)
     return Evaluation(
@@ -241,8 +242,13 @@ def _judge_untuned(task: Task, examples: Sequence[Example], tuned: Judged, untun
         {name: value for name, value in one.items() if name in known} for one in (judged.figures, judged.intervals)
     )
     judged = replace(judged, figures=figures, intervals=intervals)  # type: ignore[arg-type]
-    gap = difference(deciding_figure(task, tuned), tuned, judged)
-    return Compared(untuned.name, judged, untuned.seconds, gap, untuned.learnt_from)
+    found = _beside(untuned.name, task, tuned, judged, untuned.seconds)
+    return replace(found, learnt_from=untuned.learnt_from)
+
+
+def _beside(name: str, task: Task, ours: Judged, theirs: Judged, seconds: float) -> Compared:
+    gaps = {figure: gap for figure in ours.figures if (gap := difference(figure, ours, theirs)) is not None}
+    return Compared(name, theirs, seconds, gaps.get(deciding_figure(task, ours)), gaps)
 
 
 def score_on(subject: Subject, split: Split) -> float:

@@ -141,8 +141,10 @@ def _carry_out(
     _say_plan(built, plan, splits)
     judged_on, untuned = splits.test or splits.validation, None
     if section.baseline and isinstance(section.model, str):
-        folder_before = base / section.model
-        untuned = ask_untuned(task, built.network, reader, folder_before, splits.train.examples, judged_on.judged)
+        before, steps = base / section.model, read_budget(plan.budget, "finetune.budget").amount
+        reads = steps * plan.batch * sum(len(one.ids) for one in inputs) / len(inputs)
+        known, asked = splits.train.examples, judged_on.judged
+        untuned = ask_untuned(task, built.network, reader, before, known, asked, reads)
     runs = []
     for seed in range(plan.seed, plan.seed + plan.seeds):
         place = folder if plan.seeds == 1 else seed_folder(folder, seed)

@@ -43,7 +43,7 @@ def find_overlap(task: Task, splits: Mapping[str, Split]) -> list[str]:
             counts = np.asarray([len(each) for each in texts[second]])
             like = np.logical_or.reduceat(shared, np.cumsum(counts) - counts) & ~same
             like |= np.asarray([one.group in groups for one in examples[second]]) & ~same
-            how = "share a text or an article with"
+            how = "share a context or an article with" if task.grouped_by else "share a text with"
         for rows, kind in ((same, "are the same as one of"), (like, how)):
             if rows.any():
                 found.append(_sentence(task, first, second, kind, examples[second], rows))

@@ -1,0 +1,61 @@
+"""The page of results: old entries still stand, new ones say what the differences show."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+OLD = {
+    "score": 0.5, "interval": [0.4, 0.6], "classical": 0.58, "classical_method": "TF-IDF", "examples": 277,
+    "training_examples": 100, "training_seconds": 10.0, "latency_ms_p50": 2.0, "date": "2026-11-17",
+}  # fmt: skip
+
+
+@pytest.fixture
+def results(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import task_results
+
+    yield task_results
+    for name in ("task_results", "experiments"):
+        sys.modules.pop(name, None)
+
+
+def run_of(verdict):
+    gap = {"figure": "accuracy", "value": -0.04, "low": -0.1, "high": 0.02, "verdict": verdict}
+    beside = {"name": "other", "figures": {"accuracy": 0.62}, "intervals": {"accuracy": [0.56, 0.68]}, "seconds": 1.0}
+    beside |= {"difference": gap, "differences": {"accuracy": gap}}
+    return {
+        "figures": {"accuracy": 0.58, "f1_raw": 0.51}, "intervals": {"accuracy": [0.5, 0.66], "f1_raw": [0.4, 0.6]},
+        "examples": 277, "baseline": beside, "untuned": {**beside, "name": "untuned vectors"},
+        "cost": {"training_examples": 100, "training_seconds": 10.0, "latency_ms_p50": 2.0},
+    }  # fmt: skip
+
+
+def test_entries_without_differences_still_stand_in_the_table(results):
+    row = results.table({"rte": OLD})[-1]
+    assert "**0.500** (0.400 – 0.600) | 0.580, TF-IDF | – | – | 100 |" in row
+    kept = json.loads((SCRIPTS.parent / "docs/results.json").read_text())
+    assert len(results.table(kept)) > 2 and len(results.pair_table(kept)) > 2
+
+
+def test_a_run_is_kept_with_the_untuned_model_intervals_and_verdicts(results):
+    said = results.of_run(results.EXPERIMENTS["rte"], run_of("no difference shown (-4.0 points, -10.0 to 2.0)"))
+    head, _, row = results.table({"rte": said})
+    assert head.count("|") == row.count("|")
+    assert "0.620 (0.560 – 0.680), untuned vectors" in row and "from raw text 0.510 (0.400 – 0.600)" in row
+    assert "baseline: no difference shown (-4.0 points, -10.0 to 2.0); untuned model: no difference shown" in row
+
+
+@pytest.mark.parametrize(("verdict", "beaten"), [
+    ("ahead by 3.0 points (1.0 to 5.0)", True), ("behind by 3.0 points (1.0 to 5.0)", False),
+    ("no difference shown (1.0 points, -2.0 to 3.0)", False),
+])  # fmt: skip
+def test_the_page_says_where_tuning_does_not_beat_the_untuned_model(verdict, beaten, results):
+    said = results.of_run(results.EXPERIMENTS["rte"], run_of(verdict))
+    lines = "\n".join(results.not_beaten({"rte": said}))
+    assert ("Tuning beats the untuned model" in lines) == beaten
+    assert (f"* Entailment (RTE, dev): {verdict}" in lines) != beaten
+    assert results.not_beaten({"rte": OLD}) == [""]
