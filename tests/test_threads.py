@@ -7,7 +7,15 @@ import sys
 import pytest
 import torch
 
-from weft.threads import WAITING, allowed_cores, prepare_openmp, quota_of_cgroups, thread_count_restored, use_threads
+from weft.threads import (
+    WAITING,
+    allowed_cores,
+    prepare_openmp,
+    quota_of_cgroups,
+    thread_count_restored,
+    usable_cores,
+    use_threads,
+)
 
 
 def test_waiting_threads_hardly_spin():
@@ -71,6 +79,13 @@ def test_no_more_threads_than_the_quota_pays_for(monkeypatch):
     environment: dict[str, str] = {}
     prepare_openmp(environment, loaded=False)
     assert environment.get("OMP_NUM_THREADS") == ("1" if allowed_cores() > 0.5 else None)
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(None, 8), (0.5, 1), (2.5, 3), (64.0, 8)])
+def test_usable_cores_are_those_allowed_and_paid_for(quota, cores, monkeypatch):
+    monkeypatch.setattr("weft.threads.allowed_cores", lambda: 8)
+    monkeypatch.setattr("weft.threads.quota_of_cgroups", lambda: quota)
+    assert usable_cores() == cores
 
 
 def test_a_run_gives_the_threads_back(threads):

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from weft.errors import InputError, needs
 from weft.progress import say
+from weft.threads import usable_cores
 
 Piece = dict[str, Any]
 Figures = dict[str, Any]
@@ -35,7 +36,7 @@ def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: 
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PYTHONSAFEPATH", "1")  # a random.py where somebody works is not the workers' random
     daft = needs("daft", "corpus", "to build a corpus")
-    count = workers or os.cpu_count() or 1
+    count = workers or usable_cores()
 
     @daft.cls(use_process=True, max_concurrency=count)
     class Worker:

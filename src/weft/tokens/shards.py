@@ -10,7 +10,6 @@ that has none, and ends with the same bytes.
 """
 
 import hashlib
-import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -26,10 +25,11 @@ import tokenizers
 
 from weft.errors import FolderError, InputError
 from weft.folders import read_json, to_json, write_file
+from weft.threads import usable_cores
 from weft.tokenizer.tokenizer import PIECE, Tokenizer, cut_long
 
 SHARD_BYTES = 64_000_000  # of text
-BATCH = max(500_000, 2 * PIECE * (os.cpu_count() or 1))  # characters for the tokenizer at once: work for all threads
+BATCH = max(500_000, 2 * PIECE * usable_cores())  # characters for the tokenizer at once: work for all threads
 SETTINGS = "tokens.json"
 # A sentence ends with its mark and closing quotes, or with its line. Nothing is lost: the parts join to the whole.
 SENTENCE = re.compile(r".+?(?:[.!?。！？…]+[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL)
