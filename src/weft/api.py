@@ -17,6 +17,7 @@ from torch import Tensor
 from weft.errors import FolderError, InputError
 from weft.folders import known_facts
 from weft.generate.ends import Ends, read_ends
+from weft.generate.framing import Framing
 from weft.generate.judge import Judge, Normalize
 from weft.generate.prepare import for_reading, prepared
 from weft.generate.prompts import Reader
@@ -258,15 +259,18 @@ class Model:
         """What the model writes: `generate("Once upon a time", max_new_tokens=64)`.
 
         One prompt or a list, texts or lists of token ids; encoder–decoders take sources. Texts come back for texts
-        (what is new), ids for ids; with `n` > 1 a list for each prompt, with `details` a `Generation` each.
-        `settings` are those of `weft.generate.settings.Settings`: strategy ("greedy", "sample", "beam"),
-        max_new_tokens, temperature, top_k, top_p, min_p, seed, beams, n, length_penalty, stop, ... `int8` rounds the
-        weights to whole bytes: nearly the same, faster in batches or without a C compiler.
+        (what is new), ids for ids; a model that was tuned to translate, summarize or reply reads texts framed as in
+        training (prefix, separator), ids as they are. With `n` > 1 a list for each prompt, with `details` a
+        `Generation` each. `settings` are those of `weft.generate.settings.Settings`: strategy ("greedy", "sample",
+        "beam"), max_new_tokens, temperature, top_k, top_p, min_p, seed, beams, n, length_penalty, stop, ... `int8`
+        rounds the weights to whole bytes: nearly the same, faster in batches or without a C compiler.
         """
         return self._writer(int8).generate(prompts, details=details, progress=progress, **settings)
 
     def stream(self, prompt: str | Sequence[int], *, int8: bool = False, **settings: Any) -> Iterator[Any]:
-        """As `generate` for one prompt, piece by piece as it is written."""
+        """As `generate` for one prompt, piece by piece as it is written. A decoder that was tuned to reply also takes
+        `history`, pairs of what was said before and its answers, of which it reads the last that fit.
+        """
         return self._writer(int8).stream(prompt, **settings)
 
     def score(self, texts: Prompts, sources: Prompts | None = None) -> Any:
@@ -295,7 +299,9 @@ class Model:
         self._check_writes()
         if not isinstance(int8, bool):
             raise InputError(f"int8 is true or false, not {int8!r}.")
-        return Writer(prepared(self.network, int8=int8), self._reader, self.description.generation)
+        framing = Framing.of(self.facts.get("task"))
+        reader = Reader(self.network.architecture, self._tokenizer, self._ends, framing)
+        return Writer(prepared(self.network, int8=int8), reader, self.description.generation)
 
     def _judge(self) -> Judge:
         self._check_writes()

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
+from weft.generate.framing import Framing, Turn
 from weft.progress import say
 
+MOST_TURNS = 100  # of a conversation that may be read again
 MOST_BYTES, MOST_LINE = 1_000_000_000, 10_000_000  # of a file of prompts; characters of a line that comes in
 
 
@@ -42,8 +44,8 @@ def choose_answers(folder: Path, prompts: Sequence[str], file: Path | None, opti
 
 
 def converse(folder: Path, *, int8: bool, settings: dict[str, Any]) -> None:
-    """Every line that comes in is a prompt; the reply is written as it comes. Ctrl-C ends a reply, at the prompt the
-    conversation.
+    """Every line that comes in is a prompt; the reply is written as it comes. A decoder that was tuned to reply also
+    reads what was said before. Ctrl-C ends a reply, at the prompt the conversation.
     """
     if sys.stdin is None:
         raise InputError("There is no prompt, and standard input is closed.")
@@ -54,11 +56,17 @@ def converse(folder: Path, *, int8: bool, settings: dict[str, Any]) -> None:
         import readline  # noqa: F401 (arrow keys and a history, for input())
 
         say("Type a prompt; Ctrl-C stops a reply, Ctrl-D ends.")
+    framing = Framing.of(model.facts.get("task"))
+    history: list[Turn] = []
     while (prompt := _ask(is_person)) is not None:
+        written: list[str] = []
         try:
-            for piece in model.stream(prompt, int8=int8, **settings):
+            for piece in model.stream(prompt, int8=int8, history=history, **settings):
                 print(piece, end="", flush=True)
+                written.append(piece)
             print(flush=True)
+            if framing is not None and framing.is_reply:
+                history = [*history, (prompt, "".join(written).strip())][-MOST_TURNS:]
         except InputError as error:
             if not is_person:
                 raise

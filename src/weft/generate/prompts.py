@@ -12,6 +12,7 @@ import torch
 
 from weft.errors import InputError
 from weft.generate.ends import Ends
+from weft.generate.framing import Framing, Turn
 from weft.generate.settings import NEW_TOKENS, Settings
 from weft.model.network import Architecture
 from weft.model.positions import longest
@@ -33,7 +34,11 @@ class Asked:
 
 
 class Reader:
-    def __init__(self, architecture: Architecture, tokenizer: Tokenizer | None, ends: Ends) -> None:
+    def __init__(
+        self, architecture: Architecture, tokenizer: Tokenizer | None, ends: Ends, framing: Framing | None = None
+    ) -> None:
+        """`framing`: of texts, as a model that was tuned to answer them read them in training."""
+        self.framing = framing
         self._tokenizer, self.ends, self.vocabulary = tokenizer, ends, architecture.vocabulary
         self.limit = longest(architecture.embedding.positions)  # tokens that the model can read, if there is a limit
         self.has_source = architecture.is_encoder_decoder
@@ -50,9 +55,12 @@ class Reader:
             raise InputError("This model has no tokenizer, so it takes and writes token ids only.")
         return self._tokenizer
 
-    def ask(self, prompt: Prompt, what: str, settings: Settings) -> Asked:
-        """`what` it is called in a complaint: "Prompt 3"."""
-        is_text, ids = isinstance(prompt, str), self.ids_of(prompt, what)
+    def ask(self, prompt: Prompt, what: str, settings: Settings, history: Sequence[Turn] = ()) -> Asked:
+        """`what` it is called in a complaint: "Prompt 3". `history`: the turns of a conversation before it."""
+        is_text, framing = isinstance(prompt, str), self.framing
+        ids = self.ids_of(framing.source(prompt) if framing and isinstance(prompt, str) else prompt, what)
+        if framing and is_text and not self.has_source and self.ends.ends:
+            ids = self._framed(framing, ids, history, settings)
         if self.has_source:
             if not ids:
                 raise InputError(f"{what} is empty; an encoder–decoder needs something to write from.")
@@ -68,6 +76,19 @@ class Reader:
         if self.limit is not None and not settings.slide:
             self._check_fits(asked.prompt, what, settings)
         return asked
+
+    def _framed(self, framing: Framing, ids: list[int], history: Sequence[Turn], settings: Settings) -> list[int]:
+        engine, limits = self.tokenizer.engine, [self.limit, framing.most_tokens]
+        before = framing.opening(engine)
+        source = ids[len(before) :] if ids[: len(before)] == before else ids
+        new = max(settings.max_new_tokens or 0, settings.min_new_tokens) or NEW_TOKENS
+        most = min((limit for limit in limits if limit is not None), default=MOST_CHARACTERS)
+        room = max(most - new, most // 2)
+        around = len(before) + len(framing.between(engine, self.ends.ends[0]))
+        if len(source) > room - around:
+            said = "end" if not framing.is_reply else "beginning"
+            say(f"The prompt has {len(source):,} tokens, and there is room for {room - around:,}: its {said} is cut.")
+        return framing.conversation(source, history, room, engine, self.ends.ends[0])
 
     def _check_fits(self, ids: list[int], what: str, settings: Settings) -> None:
         assert self.limit is not None

@@ -13,6 +13,7 @@ from weft.errors import InputError
 from weft.generate.beam import search
 from weft.generate.decoder import undisturbed
 from weft.generate.ends import Ends
+from weft.generate.framing import Turn
 from weft.generate.next_token import Chances
 from weft.generate.prompts import Asked, Prompt, Reader, as_list
 from weft.generate.settings import NEW_TOKENS, settings_of
@@ -63,7 +64,7 @@ class Writer:
             shown = [row[0] for row in shown]
         return shown[0] if alone else shown
 
-    def stream(self, prompt: Prompt, **given: Any) -> Iterator[Any]:
+    def stream(self, prompt: Prompt, *, history: Sequence[Turn] = (), **given: Any) -> Iterator[Any]:
         """The answer as it is written: pieces of text, or token ids."""
         task = self._task(given, details=False)
         if task.settings.strategy == "beam":
@@ -73,7 +74,7 @@ class Writer:
         alone, listed = as_list(prompt)
         if not alone:
             raise InputError("stream takes one prompt; for several use generate.")
-        asked = self.reader.ask(listed[0], "The prompt", task.settings)
+        asked = self.reader.ask(listed[0], "The prompt", task.settings, history)
         row = self._row(asked, task, streams=asked.is_text)
         return self._pieces(asked, row, write(task, [row], self._sources([asked]), self._chances([asked], task)))
 

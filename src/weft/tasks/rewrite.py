@@ -1,17 +1,15 @@
 """A text in, another out: translation, summaries, replies.
 
 An encoder–decoder reads the source and writes the target, −Σ log p(y_t | y_<t, source). A decoder alone reads the
-source as its tokenizer begins a text (Llama's with <s>) and the mark of its end, and goes on with the target (as
-DialoGPT does; Zhang et al. 2020); only the target is scored. Answers are written by beam search, or sampled.
+source, framed (`generate.framing`), and goes on with the target; only the target is scored. Answers are written by beam
+search, or sampled.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import tokenizers
 import torch
 import torch.nn.functional as F
 
@@ -23,6 +21,7 @@ from weft.evaluate.judged import Judged
 from weft.evaluate.rouge import rouge_of_each
 from weft.evaluate.translations import counted_figures, summed_figures, translation_counts
 from weft.generate import prompts
+from weft.generate.framing import Framing
 from weft.generate.prepare import prepared
 from weft.generate.writer import Writer
 from weft.model.network import Network
@@ -82,10 +81,10 @@ class Rewrite(Task):
         engine, most, ends = reader.tokenizer.engine, reader.most_tokens, reader.ends.ends
         if not ends:
             raise InputError("This model has no end token, so it cannot learn where an answer ends.")
-        sources = encoded([self.prefix + one.given for one in examples], engine.encode_batch_fast)
+        framing = self.framing
+        sources = encoded([framing.source(one.given) for one in examples], engine.encode_batch_fast)
         targets = encoded([one.gold or "" for one in examples], engine.encode_batch_fast)
-        between = [ends[0]] if self.separator is None else engine.encode(self.separator, add_special_tokens=False).ids
-        before = _opening(engine)
+        before, between = framing.opening(engine), framing.between(engine, ends[0])
         found = []
         for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
             asks = examples[number].gold is not None
@@ -97,15 +96,18 @@ class Rewrite(Task):
                 asked = Asked(np.asarray(right, np.int32), np.asarray([reader.ends.start, *right[:-1]], np.int32))
             else:
                 room = int(most * TARGET_SHARE)
-                framing = len(before) + len(between)
-                right = [*target.ids[: max(room, most - len(source) - framing) - 1], ends[0]] if asks else []
-                left = most - framing - (len(right) or self.most_new)
+                around = len(before) + len(between)
+                right = [*target.ids[: max(room, most - len(source) - around) - 1], ends[0]] if asks else []
+                left = most - around - (len(right) or self.most_new)
                 was_cut = len(source) > left or len(right) < len(target) + asks
-                # Of a conversation that is too long the beginning goes: what was said last is answered.
-                prompt = [*before, *source.ids[-max(left, 1) :], *between]
+                prompt = [*before, *framing.kept(source.ids, left, engine), *between]
                 ids, asked = [*prompt, *right[:-1]], Asked(np.asarray(right, np.int32), None, len(prompt))
             found.append(Input(number, np.asarray(ids, np.int32), None, asked, was_cut))
         return found
+
+    @property
+    def framing(self) -> Framing:
+        return Framing(self.prefix, self.separator, isinstance(self, Reply))
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         right = torch.from_numpy(np.concatenate([one.asked.right for one in inputs]).astype(np.int64))
@@ -179,13 +181,6 @@ class Rewrite(Task):
 def perplexity(counts: np.ndarray) -> dict[str, np.ndarray]:
     """Of shape (…), from sums of `losses`, of shape (…, 2)."""
     return {"perplexity": np.exp(np.minimum(ratio(counts[..., 0], counts[..., 1]), 700.0))}
-
-
-def _opening(engine: tokenizers.Tokenizer) -> list[int]:
-    """The special tokens that come before a text."""
-    framed = engine.encode("a")
-    marks = takewhile(lambda pair: pair[1], zip(framed.ids, framed.special_tokens_mask, strict=True))
-    return [token for token, _ in marks]
 
 
 @dataclass(frozen=True)
