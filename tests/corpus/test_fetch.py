@@ -8,9 +8,9 @@ import pytest
 
 from weft.corpus import fetch
 from weft.corpus.build import build_corpus
-from weft.corpus.fetch import NotFetched, Visitor, failures_in, fetch_sources, read_addresses
+from weft.corpus.fetch import NotFetched, Visitor, failures_in, fetch_sources, pages_in, read_addresses
 from weft.corpus.formats import Reading
-from weft.corpus.read import find_files, scan
+from weft.corpus.read import scan
 from weft.errors import InputError
 from weft.recipe import CorpusSection, FetchSection, SourceSection
 
@@ -202,10 +202,9 @@ def test_a_list_is_fetched_once_and_read_as_pages(site, tmp_path):
         f"{site.address}{p}" for p in ("/missing", "/chinese")
     ]
     (tmp_path / "pages.urls").write_text("# pages\n" + "\n".join([*addresses, addresses[0]]) + "\n")
-    folder = fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", quick(site), tmp_path / "kept")[
-        "pages.urls"
-    ]
-    documents = [found for file in find_files([folder]) for found in scan(file, Reading())]
+    fetched = fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", quick(site), tmp_path / "kept")
+    folder = fetched["pages.urls"]
+    documents = [found for file in pages_in(folder) for found in scan(file, Reading())]
     assert sorted(d.address for d in documents) == sorted(a for a in addresses if "missing" not in a)
     assert any("狐狸" in d.text for d in documents)
     assert failures_in(folder) == {f"{site.address}/missing": "answers 404 Not Found"}

@@ -77,11 +77,16 @@ def fetch_sources(
                 rename_unless_there(new, folder / name)
         _fetch_all(addresses, folder / name, settings)
         fetched[entry.path] = folder / name
-        if not any((folder / name).glob("*.warc.gz")):
+        if not pages_in(folder / name):
             address, reason = next(iter(failures_in(folder / name).items()))
             (folder / name / FAILURES).unlink()  # another time, perhaps
             raise InputError(f"No page of {entry.path} could be fetched; for example, {address} {reason}.")
     return fetched
+
+
+def pages_in(folder: Path) -> list[Path]:
+    """Without the list of failures beside them."""
+    return sorted(folder.glob("*.warc.gz"))
 
 
 def failures_in(folder: Path) -> dict[str, str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from weft.corpus.archives import COMPRESSED, is_archive
+from weft.corpus.fetch import pages_in
 from weft.corpus.formats import LINES, TEXT, Reading
 from weft.corpus.parts import LONGEST, cut_stream
 from weft.corpus.read import list_files, text_size
@@ -75,7 +76,7 @@ def find_sources(
     sources = []
     for entry in entries:
         place = fetched.get(entry.path, base / entry.path).absolute()
-        listing = list_files([place], entry.format)
+        listing = list_files(pages_in(place)) if entry.path in fetched else list_files([place], entry.format)
         if place.resolve() in seen:
             raise RecipeError(
                 f"corpus.sources: {entry.path} is the same as {seen[place.resolve()]}; raise its weight instead."
