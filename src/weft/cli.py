@@ -79,7 +79,7 @@ def corpus(
     format: Annotated[str | None, typer.Option(help=FORMAT)] = None,
     languages: Annotated[str | None, typer.Option(help="Those to keep: en,zh.")] = None,
     validation: Annotated[float | None, typer.Option(help="The share that is held out to validate on (0.05).")] = None,
-    mask: Annotated[bool, typer.Option("--mask", help="Mask e-mail addresses, phone and card numbers.")] = False,
+    mask: Annotated[bool, typer.Option("--mask", help="Mask e-mail addresses; phone, card, bank, id numbers.")] = False,
     no_filter: Annotated[bool, typer.Option("--no-filter", help="Drop nothing for its quality.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes (one for each core).")] = None,
     against: Annotated[Path | None, typer.Option(help="With report: an earlier corpus to compare with.")] = None,

@@ -49,7 +49,9 @@ class SplitsSection(Section):
 class CleanSection(Section):
     repair: bool = Field(True, description="mend text that was decoded wrongly (cafÃ©)")
     form: Literal["NFC", "NFKC"] | None = Field("NFC", description="Unicode's normal form; null: as it is")
-    mask: bool = Field(False, description="put <email>, <phone>, <card> for people's addresses and numbers")
+    mask: bool = Field(
+        False, description="put <email>, <phone>, <card>, <iban>, <id> for people's addresses and numbers"
+    )
 
 
 class FilterSection(Section):

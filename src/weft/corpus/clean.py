@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from weft.corpus.masking import mask
 from weft.errors import needs
 
 NEWLINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
@@ -24,23 +25,13 @@ EDGES = re.compile(r" \n ?|\n ")
 GAPS = re.compile(r"\n{3,}")
 # What UTF-8 looks like when it was read as Latin-1 or Windows-1252: the first sieve before ftfy's own.
 MOJIBAKE = re.compile(r"[ÂÃÅÐÑâãïð][\x80-\xbf\u0152-\u2122]|&(?:#\d+|#x[\da-f]+|[a-z]{2,6});", re.IGNORECASE)
-EMAIL = re.compile(r"[A-Za-z0-9._%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}")
-CARD = re.compile(
-    r"(?<![0-9A-Za-z])(?:[2-6]\d{3}([ -]?)\d{4}\1\d{4}\1\d{1,7}|3[47]\d{2}([ -]?)\d{6}\2\d{5})(?![0-9A-Za-z])"
-)
-# A telephone number begins with a plus, a bracket or a zero, or is written as in America.
-PHONE = re.compile(
-    r"(?<![0-9A-Za-z.,+(])(?:(?:\+\d{1,3}[ .-]?(?:\(0\)[ .-]?)?|\(0?\d{2,4}\)[ .-]?|0\d{1,4}[ ./-])\d[\d ./-]{4,14}\d"
-    r"|\d{3}[-.]\d{3}[-.]\d{4})(?![0-9A-Za-z])"
-)
-DATE = re.compile(r"\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}")
 
 
 @dataclass(frozen=True)
 class Cleaning:
     repair: bool = True  # mojibake and leftovers of HTML
     form: Literal["NFC", "NFKC"] | None = "NFC"
-    mask: bool = False  # addresses of e-mail, numbers of telephones and cards
+    mask: bool = False  # addresses and numbers of people: see `masking`
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ def clean(text: str, settings: Cleaning) -> Cleaned:
         step("normalised", lambda t: unicodedata.normalize(form, t))
     step("spaces", _plain_spaces)
     if settings.mask:
-        step("masked", _mask)
+        step("masked", mask)
     return Cleaned(text, tuple(done))
 
 
@@ -82,19 +73,3 @@ def _repair(text: str) -> str:
 
 def _plain_spaces(text: str) -> str:
     return GAPS.sub("\n\n", EDGES.sub("\n", SPACES.sub(" ", text))).strip()
-
-
-def _mask(text: str) -> str:
-    text = CARD.sub(lambda found: "<card>" if _passes_luhn(re.sub(r"\D", "", found[0])) else found[0], text)
-    return PHONE.sub(_mask_phone, EMAIL.sub("<email>", text))
-
-
-def _mask_phone(found: re.Match[str]) -> str:
-    is_phone = 7 <= len(re.sub(r"\D", "", found[0])) <= 15 and DATE.match(found[0]) is None
-    return "<phone>" if is_phone else found[0]
-
-
-def _passes_luhn(digits: str) -> bool:
-    """The check of card numbers (ISO/IEC 7812): every second digit from the right doubled, its digits added."""
-    doubled = [sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2]]
-    return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0

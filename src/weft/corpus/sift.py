@@ -17,6 +17,7 @@ from weft.corpus.clean import Cleaning, clean
 from weft.corpus.contamination import is_contaminated, load_rows
 from weft.corpus.formats import Reading, Skipped
 from weft.corpus.language import language_of
+from weft.corpus.masking import mask
 from weft.corpus.near_duplicates import band_keys, sign
 from weft.corpus.quality import Thresholds, Units, units_of, why_not
 from weft.corpus.quarantine import Mark
@@ -173,12 +174,15 @@ class _Judge:
             "text": text,
             "language": language,
             "address": writable(document.address),
-            "title": writable(page.title) if page else None,
-            "author": writable(page.author) if page else None,
+            "title": self._masked(writable(page.title)) if page else None,
+            "author": self._masked(writable(page.author)) if page else None,
             "date": page.date if page else None,
             "changes": list(done),
             "contaminated": contaminated,
         }
+
+    def _masked(self, fact: str | None) -> str | None:
+        return mask(fact) if fact and self.cleaning.mask else fact
 
     def _is_contaminated(self, text: str) -> bool:
         asked = self.settings.decontaminate
