@@ -27,8 +27,8 @@ def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
 
     second = recipe
     if recipe.finetune is not None:
+        from weft.tasks.check import check as check_finetune
         from weft.tasks.finetune import after_pretraining, finetune
-        from weft.tasks.finetune import check as check_finetune
 
         second = recipe if recipe.pretrain is None else after_pretraining(recipe, folder / MODEL)
         check_finetune(second, base)  # all of it before hours go into its first half

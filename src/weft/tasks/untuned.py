@@ -46,7 +46,7 @@ def ask_untuned(
     examples: Sequence[Example],
     tuning_tokens: float,
 ) -> Untuned | None:
-    """None, if the task has no way to use vectors, or the model is no encoder. `tuning_tokens`: how many tuning reads."""
+    """None, if the task has no way to use vectors, or the model is no encoder. `tuning_tokens`: that tuning reads."""
     if not task.uses_vectors or not reader.looks_ahead or reader.has_source:
         return None
     say("Asking the model before it is tuned ...")
