@@ -46,7 +46,7 @@ class Mark:
         return self
 
     def at(self, part: int) -> None:
-        self.file.write_text(json.dumps([os.getpid(), part]))
+        self.file.write_text(json.dumps([os.getpid(), part]), "utf-8")
 
     def beat(self) -> None:
         if (now := time.monotonic()) - self.last > 1.0:
@@ -158,7 +158,7 @@ def _part(piece: Piece) -> int:
 
 def _read(mark: Path) -> tuple[int, int]:
     try:
-        process, part = json.loads(mark.read_text())
+        process, part = json.loads(mark.read_text("utf-8"))
         return int(process), int(part)
     except (OSError, ValueError, TypeError):
         return 0, NOWHERE
