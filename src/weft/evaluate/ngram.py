@@ -42,6 +42,10 @@ class NGram:
 
     def loss(self, tokens: np.ndarray) -> float:
         """Mean −ln p of each token but the first few, which lack a whole context."""
+        return float(self.losses(tokens).mean())
+
+    def losses(self, tokens: np.ndarray) -> np.ndarray:
+        """−ln p of each token but the first few."""
         start = self.order - 1
         chance = np.full(len(tokens) - start, 1 / self.vocabulary)
         for length in range(self.order):
@@ -51,7 +55,8 @@ class NGram:
             seen = self._seen[length].of(codes)
             known = total > 0  # of a context that never occurred nothing is learnt
             chance[known] = ((seen + followers * chance) / np.maximum(total + followers, 1))[known]
-        return float(-np.log(chance).mean())
+        losses: np.ndarray = -np.log(chance)
+        return losses
 
 
 def _codes(tokens: np.ndarray, length: int, vocabulary: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from weft.tasks.build import reader_for
 from weft.tasks.catalog import known_task
 from weft.tasks.crf import with_crf
 from weft.tasks.data import Split
-from weft.tasks.rewrite import Rewrite
+from weft.tasks.rewrite import HITS, Rewrite
 from weft.tasks.tag import Tag
 from weft.tasks.task import Example, Reader, ReadOff, Task
 from weft.tasks.untuned import Untuned
@@ -226,6 +226,9 @@ def evaluate_on(
         began = time.perf_counter()
         name, guessed = task.baseline(train, examples)
         beside = task.judge(examples, guessed)
+        more = task.measure_baseline(train, examples)
+        beside.figures.update(more.figures)
+        beside.intervals.update(more.intervals)
         baseline = _beside(name, task, judged, beside, time.perf_counter() - began)
     before = None if untuned is None else _judge_untuned(task, examples, judged, untuned)
     slices = _slices(task, examples, judged.credit)
@@ -257,12 +260,17 @@ def score_on(subject: Subject, split: Split) -> float:
     if isinstance(task, ReadOff):
         return task.figures(split.judged, answers)[task.deciding]
     judged = task.judge(split.judged, answers)
+    judged.figures.update(task.measure(subject.network, split.judged, answers, subject.reader).figures)
     return judged.figures[deciding_figure(task, judged)]
 
 
 def deciding_figure(task: Task, judged: Judged) -> str:
-    """Its name. Texts that are written have none that tells the best weights: it is the one that stands first."""
-    return task.deciding if isinstance(task, ReadOff) else next(iter(judged.figures))
+    """Its name. Texts that are written have none that tells the best weights: it is the one that stands first, but for
+    replies, which are ranked.
+    """
+    if isinstance(task, ReadOff):
+        return task.deciding
+    return HITS if HITS in judged.figures else next(iter(judged.figures))
 
 
 def _answer_all(subject: Subject, split: Split) -> tuple[list[Any], int]:

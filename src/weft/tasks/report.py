@@ -24,6 +24,7 @@ NAMES = {
     "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum", "pearson": "Pearson", "spearman": "Spearman",
     "slot_f1": "slots, F1", "intent": "intents right", "f1_macro": "F1, macro", "rmse": "RMSE", "mae": "mean error",
     "f1_raw": "F1 from raw text", "slot_f1_raw": "slots, F1 from raw text",
+    "hits_at_1": "hits@1 of 20 candidates", "bits_per_byte": "bits per byte of the right reply",
     "distinct": "different texts", "perplexity": "perplexity",
 }  # fmt: skip
 

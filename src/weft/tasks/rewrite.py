@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from weft.errors import InputError
+from weft.evaluate.baselines.reply import cosines, reply_bits
 from weft.evaluate.baselines.rewrite import LeadSentences, NearestNeighbour
 from weft.evaluate.bootstrap import mean_interval, sum_intervals
 from weft.evaluate.classes import ratio
@@ -27,10 +28,12 @@ from weft.generate.writer import Writer
 from weft.model.network import Network
 from weft.model.packed import Packed, pack
 from weft.objectives.objective import Batch
+from weft.tasks.candidates import bits_per_byte, bytes_of, hits, with_candidates
 from weft.tasks.encode import encoded
 from weft.tasks.labels import read_text
 from weft.tasks.task import Example, Input, Measured, Reader, Task, ask, count_cut, groups
 
+HITS = "hits_at_1"
 TARGET_SHARE = 0.5  # of what a decoder can read that a target may take, at most
 USUAL_TOKENS = 64  # that an answer may have, if nothing is known
 TOP_P = 0.9  # of what is drawn
@@ -178,6 +181,15 @@ class Rewrite(Task):
         return {name: getattr(self, name) for name in names}
 
 
+def _of_replies(nats: np.ndarray, sizes: np.ndarray, scores: Sequence[np.ndarray]) -> Measured:
+    counts, right = np.stack([nats, sizes], 1), hits(scores)
+    figures = {name: float(value) for name, value in bits_per_byte(counts.sum(0)).items()}
+    intervals = sum_intervals(counts, bits_per_byte)
+    if len(right):
+        figures, intervals = {HITS: float(right.mean()), **figures}, {HITS: mean_interval(right), **intervals}
+    return Measured(figures, intervals)
+
+
 def perplexity(counts: np.ndarray) -> dict[str, np.ndarray]:
     """Of shape (…), from sums of `losses`, of shape (…, 2)."""
     return {"perplexity": np.exp(np.minimum(ratio(counts[..., 0], counts[..., 1]), 700.0))}
@@ -212,9 +224,36 @@ class Summarize(Rewrite):
 
 @dataclass(frozen=True)
 class Reply(Translate):
-    """Replies have no one right answer; what is alike in letters and words is still measured, beside perplexity."""
+    """Replies have no one right answer: the likelihood of the given one decides (`candidates`); what is alike in
+    letters and words is measured beside it.
+    """
 
     name: ClassVar[str] = "reply"
+
+    def measure(
+        self, network: Network, examples: Sequence[Example], answers: Sequence[str], reader: Reader
+    ) -> Measured:
+        losses = self.losses(network, examples, reader)
+        ranked = with_candidates(examples)
+        asked = [replace(one, gold=text) for one, texts in ranked for text in texts]
+        scores = -np.divide(*self.losses(network, asked, reader).T) if asked else np.zeros(0)
+        rows = np.split(scores, np.cumsum([len(texts) for _, texts in ranked])[:-1]) if asked else []
+        found = _of_replies(losses[:, 0], bytes_of(examples), rows)
+        return Measured(
+            {**found.figures, **{name: float(value) for name, value in perplexity(losses.sum(0)).items()}},
+            {**found.intervals, **sum_intervals(losses, perplexity)},
+        )
+
+    def measure_baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> Measured:
+        """Bits by a conditional n-gram model, hits by the cosine of TF-IDF."""
+        pairs = [(one.given, one.gold) for one in train]
+        nats = reply_bits(pairs, [(one.given, one.gold) for one in examples])
+        ranked = [(one.given, texts) for one, texts in with_candidates(examples)]
+        return _of_replies(nats, bytes_of(examples), cosines(pairs, ranked))
+
+    def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
+        _, said = super().baseline(train, examples)
+        return "TF-IDF (hits@1), 6-gram of bytes (bits per byte), the reply to the most similar prompt (the rest)", said
 
     def judge(self, examples: Sequence[Example], answers: Sequence[str]) -> Judged:
         judged = super().judge(examples, answers)

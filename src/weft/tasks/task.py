@@ -156,6 +156,10 @@ class Task(ABC):
         """
         raise NotImplementedError(f"{self.name} has no use for vectors")
 
+    def measure_baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> Measured:
+        """The figures of `measure` by classical methods, where there are any."""
+        return Measured()
+
     @abstractmethod
     def shown(self, example: Example, answer: Any, *, details: bool = False) -> dict[str, Any]:
         """The answer as JSON."""
