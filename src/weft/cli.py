@@ -16,6 +16,8 @@ import typer
 
 from weft.errors import InputError, WeftError, refuse_address
 from weft.printing import as_json_line, print_facts, print_lines, print_next
+from weft.progress import say
+from weft.terminal import for_standard_output
 
 app = typer.Typer(
     name="weft",
@@ -306,7 +308,7 @@ def generate(
     if as_json:
         print(as_json_line(results))
     elif results:
-        print(as_lines(results, one_line_each=file is not None))
+        print(for_standard_output(as_lines(results, one_line_each=file is not None)))
 
 
 @app.command()
@@ -342,7 +344,7 @@ def main() -> None:
             raise KeyboardInterrupt
     except (Exception, KeyboardInterrupt) as error:
         if debug:
-            traceback.print_exc()
+            say(traceback.format_exc())
         sys.exit(_explain(error))
 
 
@@ -350,19 +352,19 @@ def _explain(error: BaseException) -> int:
     """Say what happened on standard error; returns the exit code."""
     match error:
         case WeftError():
-            print(f"weft: {error}", file=sys.stderr)
+            say(f"weft: {error}")
             return error.exit_code
         case KeyboardInterrupt():
-            print("weft: interrupted.", file=sys.stderr)
+            say("weft: interrupted.")
             return 130
         case BrokenPipeError():  # the reader of our output went away, as `| head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         case OSError():
-            print(f"weft: {error.filename or 'standard output'}: {error.strerror or error}.", file=sys.stderr)
+            say(f"weft: {error.filename or 'standard output'}: {error.strerror or error}.")
             return 2
     if hasattr(error, "format_message"):  # the command line itself was off; click and typer each have such a class
-        print(f"weft: {error.format_message()} (weft --help shows the commands)", file=sys.stderr)
+        say(f"weft: {error.format_message()} (weft --help shows the commands)")
         return 2
-    print(f"weft: {type(error).__name__}: {error}. This is a fault in weft; --debug shows where.", file=sys.stderr)
+    say(f"weft: {type(error).__name__}: {error}. This is a fault in weft; --debug shows where.")
     return 1

@@ -5,10 +5,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from weft.terminal import STEERING, visible
+
 
 def print_next(command: str, hint: str, *, quiet: bool) -> None:
     if not quiet:
-        print(f"{hint} Next: {command}", file=sys.stderr)
+        print(visible(f"{hint} Next: {command}"), file=sys.stderr)
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
@@ -17,11 +19,13 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     for key, value in facts.items():
         if value not in (None, [], {}):
-            table.add_row(f"[bold]{key}[/]", _readable(key, value))
+            # As `Text`, in which nothing is markup: names and labels may hold [brackets].
+            table.add_row(Text(visible(key), style="bold"), Text(visible(_readable(key, value))))
     Console().print(table)
 
 
@@ -30,20 +34,19 @@ def print_lines(answers: Sequence[dict[str, Any]]) -> None:
 
 
 def as_json_line(facts: dict[str, Any]) -> str:
-    """In letters that standard output has."""
-    return json.dumps(facts, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"))
+    """In letters that standard output has, without any that would steer a terminal."""
+    line = json.dumps(facts, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"))
+    return STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 def _readable(key: str, value: Any) -> str:
-    from rich.markup import escape
-
     if isinstance(value, dict):
         show = _size if key in ("files", "memory") else (lambda item: _readable("", item))
-        return "\n".join(f"{escape(str(name))}  {show(item)}" for name, item in value.items())
+        return "\n".join(f"{name!s}  {show(item)}" for name, item in value.items())
     if isinstance(value, list):
         is_short = len(value) <= 5 and not all(isinstance(item, int | float) for item in value)
-        return ("\n" if is_short else "  ").join(escape(str(item)) for item in value)
-    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+        return ("\n" if is_short else "  ").join(str(item) for item in value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _size(count: float) -> str:

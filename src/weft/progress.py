@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Self, TypeVar
 
+from weft.terminal import visible
+
 Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 5.0
 
 
 def say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+    print(visible(sentence), file=sys.stderr, flush=True)
 
 
 def track(items: Iterable[Item], what: str, total: int | None = None, unit: str = "it") -> Iterator[Item]:
@@ -29,14 +31,14 @@ def _bar(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iter
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn(unit),
+        TextColumn(unit, markup=False),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield from progress.track(items, total=total, description=what)
+        yield from progress.track(items, total=total, description=visible(what))
 
 
 def _lines(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterator[Item]:
@@ -66,10 +68,14 @@ class Gauge:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"))
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TextColumn("{task.fields[rate]}", markup=False),
+            )
             self.bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
             self.bar.start()
-            self.task = self.bar.add_task(self.what, total=self.total or None, rate="")
+            self.task = self.bar.add_task(visible(self.what), total=self.total or None, rate="")
         return self
 
     def add(self, documents: int, size: int) -> None:

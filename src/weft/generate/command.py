@@ -9,6 +9,7 @@ from typing import Any
 from weft.errors import InputError
 from weft.generate.framing import Framing, Turn
 from weft.progress import say
+from weft.terminal import for_standard_output
 
 MOST_TURNS = 100  # of a conversation that may be read again
 MOST_BYTES, MOST_LINE = 1_000_000_000, 10_000_000  # of a file of prompts; characters of a line that comes in
@@ -24,7 +25,7 @@ def write_answers(
     model = _load(folder)
     if stream:
         for piece in model.stream(listed[0], int8=int8, **settings):
-            print(piece, end="", flush=True)
+            print(for_standard_output(piece), end="", flush=True)
         print()
         return {}
     settings = _seeded(settings)
@@ -62,7 +63,7 @@ def converse(folder: Path, *, int8: bool, settings: dict[str, Any]) -> None:
         written: list[str] = []
         try:
             for piece in model.stream(prompt, int8=int8, history=history, **settings):
-                print(piece, end="", flush=True)
+                print(for_standard_output(piece), end="", flush=True)
                 written.append(piece)
             print(flush=True)
             if framing is not None and framing.is_reply:
