@@ -85,6 +85,14 @@ def test_the_features_that_tell_most_are_taken():
     assert (chances.argmax(1) == gold).mean() > 0.8
 
 
+def test_of_features_that_tell_the_same_the_simpler_are_taken():
+    draw = np.random.default_rng(3)
+    gold = draw.integers(2, size=400)
+    signal = gold[:, None] + draw.normal(size=(400, 1))
+    richer = np.hstack([signal, 0.1 * draw.normal(size=(400, 3))])
+    assert FrozenClassifier.fit([signal, richer], gold.tolist(), 2).chosen == 0
+
+
 def test_features_of_a_pair_are_both_their_distance_their_product_and_their_cosine():
     first, second = np.random.default_rng(1).normal(size=(2, 5, 4))
     alone, everything = pair_features(first, second)

@@ -29,19 +29,27 @@ class FrozenClassifier:
 
     @classmethod
     def fit(cls, sets: Sequence[np.ndarray], labels: Sequence[int], count: int) -> Self:
-        """Of the `sets` of features, (examples, features) each, the one that tells most is taken."""
+        """Of the `sets` of features, (examples, features) each and the simplest first, the one that tells most is taken;
+        a richer one only if it is better by more than its standard error (Breiman et al. 1984).
+        """
         gold = np.asarray(labels)
         is_tried = np.random.default_rng(0).permutation(len(gold)) % TRIED == 0
         if len(np.unique(gold[~is_tried])) < 2:  # too few to try anything
             return cls._fitted(0, sets[0], gold, count, STRENGTHS[1])
-        trials = []
+        best: tuple[np.ndarray, int, float] | None = None
         for number, features in enumerate(sets):
+            trials = []
             for strength in STRENGTHS:
                 model = cls._fitted(number, features[~is_tried], gold[~is_tried], count, strength)
                 chances = model.probabilities([part[is_tried] for part in sets])
-                loss = -np.log(np.maximum(chances[np.arange(is_tried.sum()), gold[is_tried]], 1e-9)).mean()
-                trials.append((float(loss), number, strength))
-        _, number, strength = min(trials)
+                losses = -np.log(np.maximum(chances[np.arange(is_tried.sum()), gold[is_tried]], 1e-9))
+                trials.append((losses, number, strength))
+            found = min(trials, key=lambda trial: float(trial[0].mean()))
+            gain = np.zeros(1) if best is None else best[0] - found[0]
+            if best is None or gain.mean() > gain.std() / np.sqrt(len(gain)):
+                best = found
+        assert best is not None
+        _, number, strength = best
         return cls._fitted(number, sets[number], gold, count, strength)
 
     @classmethod
