@@ -29,7 +29,7 @@ class FrozenClassifier:
 
     @classmethod
     def fit(cls, sets: Sequence[np.ndarray], labels: Sequence[int], count: int) -> Self:
-        """Of the `sets` of features, (examples, features) each and the simplest first, the one that tells most is taken;
+        """Of the `sets` of features, (examples, features) each, the simplest first, the one that tells most is taken;
         a richer one only if it is better by more than its standard error (Breiman et al. 1984).
         """
         gold = np.asarray(labels)
