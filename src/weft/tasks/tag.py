@@ -117,7 +117,7 @@ class Tag(ReadOff):
         weights = tuple(balance(counts, labels)) if self.balanced else None
         cutter = choose_cutter([cut for example in train if (cut := cut_of(example)) is not None])
         if cutter.rebuilt is not None:
-            say(f"Raw text is cut by {cutter.said()}: rebuilds {cutter.rebuilt:.1%} of the training sentences.")
+            say(f"Raw text is cut by {cutter.said()}: rebuilds {cutter.rebuilt:.1%} of held-out training sentences.")
         return replace(self, labels=labels, entities=scheme != "plain", cutter=cutter, weights=weights)
 
     def harmonized(self, examples: Sequence[Example]) -> list[Example]:
