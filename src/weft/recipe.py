@@ -100,11 +100,17 @@ class TestSetSection(ReadSection):
 
 
 class DecontaminateSection(Section):
-    """What shares long rows of words with these texts would make a test on them worthless."""
+    """Documents that share n-grams with these texts would make a test on them worthless (Brown et al. 2020)."""
 
     against: list[TestSetSection] = Field(min_length=1)
-    words: int = Field(13, ge=4, le=100, description="in a row; twice as many characters where there are no spaces")
-    action: Literal["drop", "flag"] = Field("drop", description="flag: keep them, with contaminated true")
+    words: int = Field(13, ge=4, le=100, description="of an n-gram; twice as many characters, four times letters")
+    least_words: int = Field(8, ge=1, le=100, description="shorter test texts are looked for as a whole from here on")
+    action: Literal["cut", "drop", "flag"] = Field(
+        "cut", description="cut the place out, drop the document, or flag it (contaminated: true)"
+    )
+    window: int = Field(200, ge=0, le=100_000, description="characters cut out on each side; shorter pieces go, too")
+    most_pieces: int = Field(10, ge=1, description="a document that would be in more is dropped")
+    most_documents: int = Field(10, ge=1, description="n-grams that more documents share are ignored")
 
 
 class FetchSection(Section):

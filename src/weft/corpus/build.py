@@ -17,11 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import weft
 from weft.corpus.choose import Sifted, choose
-from weft.corpus.contamination import rows_to_look_for
+from weft.corpus.clean import Cleaning
+from weft.corpus.contamination import Wanted
 from weft.corpus.engine import work_on
 from weft.corpus.fetch import failures_in, fetch_sources, is_remote, read_addresses
 from weft.corpus.formats import Reading
@@ -43,7 +42,7 @@ from weft.corpus.quality import RULES
 from weft.corpus.quarantine import work_safely_on
 from weft.corpus.read import Listing, find_files, read_documents, text_size
 from weft.corpus.report import PAGE, REPORT, gather, write_report
-from weft.corpus.sift import FIGURES, PART, ROWS, sift, writable
+from weft.corpus.sift import FIGURES, PART, sift, writable
 from weft.corpus.split import SPLITS, Shares
 from weft.corpus.write import write
 from weft.errors import FolderError, InputError, RecipeError
@@ -240,7 +239,7 @@ def _pieces_done(folder: Path) -> int:
 
 
 def _look_for_tests(work: Work) -> dict[str, Any] | None:
-    """The rows of words of the test sets, for the workers to look for."""
+    """The n-grams of the test sets, for the workers to look for."""
     asked: DecontaminateSection | None = work.settings.decontaminate
     if asked is None:
         return None
@@ -250,12 +249,15 @@ def _look_for_tests(work: Work) -> dict[str, Any] | None:
             reading = Reading(**reading_of(entry, work.section.documents))
             yield from (document.text for document in read_documents([work.base / entry.path], reading))
 
-    rows, count, short = rows_to_look_for(texts(), asked.words)
+    cleaning = Cleaning(work.settings.clean.repair, work.settings.clean.form, work.settings.clean.mask)
+    wanted = Wanted.of(texts(), asked.words, asked.least_words, cleaning)
     with disk_errors(work.folder):
-        np.save(work.folder / ROWS, rows, allow_pickle=False)
-    if short:
-        say(f"{short:,} of {count:,} test texts have fewer than {asked.words} words in a row and cannot be looked for.")
-    return {"texts": count, "short": short, "words": asked.words, "action": asked.action}
+        wanted.save(work.folder)
+    if wanted.short:
+        said = f"{wanted.short:,} of {wanted.texts:,} test texts have fewer than {asked.least_words} words"
+        say(f"{said} and are not looked for: they would be found everywhere.")
+    facts = {"texts": wanted.texts, "short": wanted.short, "whole": wanted.whole}
+    return {**facts, "words": asked.words, "action": asked.action}
 
 
 def _pieces(work: Work) -> list[dict[str, Any]]:
@@ -317,7 +319,7 @@ def _choose(work: Work, pieces: Sequence[dict[str, Any]], sifted: Sequence[dict[
         ]
         settings = work.settings
         with disk_errors(work.folder):
-            chosen = choose(done, settings.deduplicate, work.shares, settings.seed)
+            chosen = choose(done, settings.deduplicate, work.shares, settings.seed, settings.decontaminate)
         write_file(work.folder / CHOSEN, to_json(chosen))
     return read_json(work.folder / CHOSEN)
 

@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.corpus.contamination import COMMON, NUMBERS, shared_by_many
 from weft.corpus.near_duplicates import ALIKE, ORDERS, Groups, group, leaders, likeness
 from weft.corpus.near_duplicates import BANDS as BAND_COUNT
 from weft.corpus.ngrams import Numbers, scramble
 from weft.corpus.sift import BANDS, EXAMPLE_LETTERS, KEYS, SIGNATURES, TEXTS_FILE
 from weft.corpus.split import FEW, SPLITS, CannotSpare, Shares, divide
 from weft.corpus.tables import rows_of_file
-from weft.recipe import DeduplicateSection
+from weft.recipe import DecontaminateSection, DeduplicateSection
 
 FATES, COPIES = "fates.npy", "copies.npy"
 EXACT, NEAR, CUT, FIRST_SPLIT = 0, 1, 2, 3  # what becomes of a document; from FIRST_SPLIT on, the number of its split
@@ -44,7 +45,13 @@ class Sifted:
     kept: int
 
 
-def choose(pieces: Sequence[Sifted], settings: DeduplicateSection, shares: Shares, seed: int) -> dict[str, Any]:
+def choose(
+    pieces: Sequence[Sifted],
+    settings: DeduplicateSection,
+    shares: Shares,
+    seed: int,
+    tests: DecontaminateSection | None = None,
+) -> dict[str, Any]:
     """Writes, into the folder of each piece, what becomes of its documents; returns the figures for the report."""
     starts = np.cumsum([0, *(piece.kept for piece in pieces)])
     keys = np.concatenate([np.fromfile(piece.folder / KEYS, "<u8").reshape(-1, 3) for piece in pieces])
@@ -82,7 +89,9 @@ def choose(pieces: Sequence[Sifted], settings: DeduplicateSection, shares: Share
         part = slice(start, start + piece.kept)
         np.save(piece.folder / FATES, fates[part], allow_pickle=False)
         np.save(piece.folder / COPIES, keys[best[part], :2], allow_pickle=False)
+    ignored = 0 if tests is None else _ignore_common(pieces, np.split(best == numbers, starts[1:-1]), tests)
     return {
+        "ignored": ignored,
         "exact": int((fates == EXACT).sum()),
         "near": int((fates == NEAR).sum()),
         "across": int(((fates == EXACT) | (fates == NEAR))[source != source[best]].sum()),
@@ -91,6 +100,16 @@ def choose(pieces: Sequence[Sifted], settings: DeduplicateSection, shares: Share
         "beyond": beyond,
         "largest": _largest(sizes, pieces, starts),
     }
+
+
+def _ignore_common(pieces: Sequence[Sifted], stays: Sequence[NDArray[np.bool_]], tests: DecontaminateSection) -> int:
+    """How many n-grams of the tests are too common to mean anything; copies count once."""
+    work = pieces[0].folder.parent
+    count = len(np.load(work / NUMBERS, mmap_mode="r", allow_pickle=False))
+    folders = [piece.folder for piece in pieces]
+    common = shared_by_many(zip(folders, stays, strict=True), count, tests.most_documents)
+    np.save(work / COMMON, common, allow_pickle=False)
+    return int(common.sum())
 
 
 def _same_text(keys: Numbers) -> NDArray[np.intp]:

@@ -16,7 +16,7 @@ from weft.page import bars, grid, page, tiles, unfold
 
 REPORT, PAGE = "report.json", "report.html"
 READ_STEPS = ("not fetched", "unreadable", "put aside", "empty")  # the steps of the funnel: what each takes away
-LAST_STEPS = ("contaminated", "exact duplicate", "near duplicate")
+LAST_STEPS = ("exact duplicate", "near duplicate", "contaminated")
 MOST_LANGUAGES = 12
 SHOWN = 20  # files that were passed over, by name
 
@@ -35,6 +35,7 @@ def gather(
 ) -> Figures:
     """The figures of all pieces in one."""
     reasons: Counter[str] = _sum(figures["reasons"] for figures in sifted)
+    contaminated = _sum(figures["contaminated"] for figures in written)
     examples: dict[str, list[str]] = {}
     for figures in sifted:
         for reason, texts in figures["examples"].items():
@@ -44,9 +45,12 @@ def gather(
         ("not fetched", len(missing)),
         ("exact duplicate", chosen["exact"]),
         ("near duplicate", chosen["near"]),
+        ("contaminated", contaminated["dropped"]),
     ):
         if count:
             reasons[reason] = count
+    if leaks := [text for figures in written for text in figures["examples"]]:
+        examples["contaminated"] = leaks[:EXAMPLES]
     examples |= {"not fetched": missing[:EXAMPLES]} if missing else {}
     splits = {
         split: {fact: _sum(figures[fact] for figures in written)[split] for fact in ("documents", "bytes", "tokens")}
@@ -56,7 +60,7 @@ def gather(
     counts = {
         "documents_read": read,
         "bytes_read": sum(figures["bytes"] for figures in sifted),
-        "documents": sum(figures["kept"] for figures in sifted) - chosen["exact"] - chosen["near"],
+        "documents": sum(figures["rows"] for figures in written),
         "bytes": sum(facts["bytes"] for facts in splits.values()),
         "tokens": sum(facts["tokens"] for facts in splits.values()),
         "dropped": dict(reasons.most_common()),
@@ -75,7 +79,7 @@ def gather(
         "sources": _by_source(sources, pieces, sifted, written, failures),
         "splits": splits,
         "passed_over": [writable(file.name) for source in sources for file in source.passed_over][:SHOWN],
-        "tests": tests and {**tests, "found": _found(reasons, written)},
+        "tests": tests and {**tests, "found": contaminated.total(), **contaminated, "ignored": chosen["ignored"]},
     }
 
 
@@ -93,10 +97,6 @@ def _passed_over(sources: Sequence[Source], sifted: Sequence[Figures]) -> Counte
     return found
 
 
-def _found(reasons: Counter[str], written: Sequence[Figures]) -> int:
-    return reasons["contaminated"] + sum(figures["contaminated"] for figures in written)
-
-
 def _funnel(read: int, reasons: Counter[str]) -> list[list[Any]]:
     """[step, documents left, reasons that took some away]"""
     rules = [reason for reason in reasons if reason not in (*READ_STEPS, *LAST_STEPS, "language")]
@@ -104,9 +104,9 @@ def _funnel(read: int, reasons: Counter[str]) -> list[list[Any]]:
         "readable": READ_STEPS,
         "in a wanted language": ("language",),
         "of good quality": tuple(sorted(rules, key=lambda rule: (-reasons[rule], rule))),
-        "not of a test set": ("contaminated",),
         "no exact copy": ("exact duplicate",),
         "no near copy": ("near duplicate",),
+        "not of a test set": ("contaminated",),
     }
     funnel: list[list[Any]] = [["read", read, []]]
     for step, taken in steps.items():
@@ -295,17 +295,24 @@ def _rest(report: Figures) -> str:
     html = "<h2>Splits</h2>" + grid(["split", "documents", "text", "tokens"], rows)
     if sum(facts["documents"] for facts in report["splits"].values()) > report["counts"]["documents"]:
         html += (
-            "<p>Of a source with a few long documents each is cut: its beginning is trained on, its end held out.</p>"
+            "<p>Some documents are in parts: of a source with a few long ones each is cut (its beginning is trained "
+            "on, its end held out), and so are those that a part of a test set was taken out of.</p>"
         )
     if report["changes"]:
         changed = [[change, f"{count:,}"] for change, count in sorted(report["changes"].items())]
         html += "<h2>Cleaning</h2>" + grid(["what was changed", "documents"], changed)
-    if tests := report["tests"]:
-        html += (
-            f"<h2>Test sets</h2><p>{tests['found']:,} documents share a row of {tests['words']} words with one of "
-            f"{tests['texts']:,} test texts; {tests['short']:,} of those are too short to be looked for.</p>"
-        )
-    return html
+    return html + (_tests(report["tests"]) if report["tests"] else "")
+
+
+def _tests(tests: Figures) -> str:
+    done = {what: tests.get(what, 0) for what in ("cut", "dropped", "flagged", "whole", "ignored")}
+    return (
+        f"<h2>Test sets</h2><p>{tests['found']:,} documents share an n-gram of {tests['words']} words with one of "
+        f"{tests['texts']:,} test texts: {done['cut']:,} were cut there, {done['dropped']:,} dropped, "
+        f"{done['flagged']:,} flagged. {done['whole']:,} test texts are shorter than an n-gram and were looked for as "
+        f"a whole; {tests['short']:,} are too short for that. {done['ignored']:,} n-grams are in so many documents "
+        "that they were ignored.</p>"
+    )
 
 
 def _differences(differences: list[Difference], earlier: str) -> str:

@@ -2,7 +2,7 @@
 
 A piece leaves a folder behind: `texts.parquet` with the documents that are still in, a row of `keys.bin` (the hash of
 its text, its length), of `bands.bin` and of `signatures.bin` (see `near_duplicates`) for each; `dropped.parquet` with
-the reasons for the others; and `figures.json`.
+the reasons for the others; `hits.npy` with the places of test sets in them; and `figures.json`.
 """
 
 import hashlib
@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from weft.corpus.clean import Cleaning, clean
-from weft.corpus.contamination import is_contaminated, load_rows
+from weft.corpus.contamination import HIT, HITS, Wanted
 from weft.corpus.formats import Reading, Skipped
 from weft.corpus.language import language_of
 from weft.corpus.masking import mask
@@ -32,7 +34,6 @@ FIGURES, KEYS, BANDS, SIGNATURES = "figures.json", "keys.bin", "bands.bin", "sig
 EXAMPLES, EXAMPLE_LETTERS = 3, 280  # of each reason, in each piece
 PART = "part of a longer text"  # among the changes
 TEXTS_FILE, DROPPED_FILE = "texts.parquet", "dropped.parquet"
-ROWS = "test-rows.npy"  # in the folder of the work
 
 
 @dataclass
@@ -89,7 +90,9 @@ def said_thresholds(section: FilterSection) -> dict[str, Any]:
 
 def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark: Mark) -> Figures:
     figures, notes = Figures(), _Notes(folder, settings.deduplicate.near)
-    judge = _Judge(folder.parent, settings, figures)
+    judge = _Judge(settings, figures)
+    asked, hits = settings.decontaminate, [np.zeros(0, HIT)]
+    wanted = Wanted.load(folder.parent, asked.words) if asked else None
     with Table(folder / TEXTS_FILE, TEXTS) as texts, Table(folder / DROPPED_FILE, DROPPED) as dropped:
         for shown, found in _scan(piece, mark):
             mark.beat()
@@ -113,8 +116,12 @@ def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark
                 dropped.add({**lineage, "reason": broken, "detail": "", "characters": len(found.text)})
                 continue
             texts.add({"id": notes.add(facts["text"]), **lineage, **facts})
+            if wanted is not None:
+                hits.append(wanted.hits(facts["text"], figures.kept))
             figures.kept += 1
     notes.close()
+    if wanted is not None:
+        np.save(folder / HITS, np.concatenate(hits), allow_pickle=False)
     return figures
 
 
@@ -147,11 +154,10 @@ def writable(text: str | None) -> str | None:
 class _Judge:
     """A document's text made clean, or the reason why it goes."""
 
-    def __init__(self, work: Path, settings: BuildSection, figures: Figures) -> None:
+    def __init__(self, settings: BuildSection, figures: Figures) -> None:
         self.settings, self.figures = settings, figures
         self.said = said_thresholds(settings.filter) if settings.filter else {}
         self.cleaning = Cleaning(settings.clean.repair, settings.clean.form, settings.clean.mask)
-        self.rows = load_rows(work / ROWS) if settings.decontaminate else None
         self.limits: dict[tuple[str | None, Units], Thresholds] = {}
 
     def __call__(self, document: Document) -> tuple[str | None, dict[str, Any]]:
@@ -164,8 +170,7 @@ class _Judge:
         language = language_of(text) if text else None
         figures.languages[language or "unknown"] += 1
         figures.lengths[str(len(text).bit_length())] += 1
-        contaminated = self._is_contaminated(text)
-        reason = self._reason(text, language, contaminated)
+        reason = self._reason(text, language)
         if reason is not None:
             figures.drop(reason, text)
             return reason, {}
@@ -178,25 +183,20 @@ class _Judge:
             "author": self._masked(writable(page.author)) if page else None,
             "date": page.date if page else None,
             "changes": list(done),
-            "contaminated": contaminated,
+            "contaminated": False,  # what is known of that when all documents are: see `write`
         }
 
     def _masked(self, fact: str | None) -> str | None:
         return mask(fact) if fact and self.cleaning.mask else fact
 
-    def _is_contaminated(self, text: str) -> bool:
-        asked = self.settings.decontaminate
-        return asked is not None and self.rows is not None and is_contaminated(text, self.rows, asked.words)
-
-    def _reason(self, text: str, language: str | None, contaminated: bool) -> str | None:
+    def _reason(self, text: str, language: str | None) -> str | None:
         if not text:
             return "empty"
         if self.settings.languages is not None and language not in self.settings.languages:
             return "language"
         if self.settings.filter and (reason := why_not(text, language, self._limits(language, units_of(text)))):
             return reason
-        asked = self.settings.decontaminate
-        return "contaminated" if contaminated and asked is not None and asked.action == "drop" else None
+        return None
 
     def _limits(self, language: str | None, units: Units) -> Thresholds:
         if (language, units) not in self.limits:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from weft.corpus.choose import COPIES, CUT, EXACT, FATES, FIRST_SPLIT, NEAR
-from weft.corpus.sift import DROPPED_FILE, TEXTS_FILE
+from weft.corpus.contamination import COMMON, Span, spans_by_row, without
+from weft.corpus.sift import DROPPED_FILE, EXAMPLE_LETTERS, EXAMPLES, TEXTS_FILE
 from weft.corpus.split import SPLITS, Division, Shares, Split
 from weft.corpus.tables import DROPPED, LINEAGE, TEXTS, Table, rows_of_file
 from weft.folders import disk_errors, private_folder, sha256_of, to_json, write_file
+from weft.recipe import BuildSection, DecontaminateSection
 from weft.words import TOKEN_BYTES, TOKEN_LETTERS, is_unspaced
 
 WRITTEN = "written.json"
@@ -30,7 +33,8 @@ class Written:
     tokens: Counter[str] = field(default_factory=Counter)
     languages: Counter[str] = field(default_factory=Counter)  # of all of them
     lengths: Counter[str] = field(default_factory=Counter)  # powers of two of characters
-    contaminated: int = 0
+    contaminated: Counter[str] = field(default_factory=Counter)  # documents that were cut, dropped or flagged
+    examples: list[str] = field(default_factory=list)  # of what was dropped as contaminated
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -62,6 +66,8 @@ def _write_into(out: Path, folder: Path, piece: dict[str, Any]) -> Written:
     places["dropped"] = Path("dropped") / name
     fates = np.load(folder / FATES, allow_pickle=False)
     copies = np.load(folder / COPIES, allow_pickle=False)
+    asked = BuildSection(**piece["settings"]).decontaminate
+    found = spans_by_row(folder, np.load(folder.parent / COMMON, allow_pickle=False)) if asked else {}
     with ExitStack() as stack:
         tables = {
             split: stack.enter_context(Table(out / place, DROPPED if split == "dropped" else TEXTS))
@@ -69,14 +75,19 @@ def _write_into(out: Path, folder: Path, piece: dict[str, Any]) -> Written:
         }
         for row in rows_of_file(folder / DROPPED_FILE):
             tables["dropped"].add(row)
-        for row, fate, copy in zip(rows_of_file(folder / TEXTS_FILE), fates.tolist(), copies, strict=True):
-            if fate in REASONS:
-                lineage = {key: row[key] for key, _ in LINEAGE}
-                facts = {"reason": REASONS[fate], "detail": copy.tobytes().hex(), "characters": len(row["text"])}
-                tables["dropped"].add({**lineage, **facts})
+        rows = zip(rows_of_file(folder / TEXTS_FILE), fates.tolist(), copies, strict=True)
+        for number, (row, fate, copy) in enumerate(rows):
+            reason, detail = REASONS.get(fate), copy.tobytes().hex()
+            pieces = [(0, len(row["text"]))]
+            if reason is None and number in found and asked is not None:
+                row, pieces = _decontaminated(row, found[number], asked, written)
+                reason, detail = (None, "") if pieces else ("contaminated", "")
+            if reason is not None:
+                facts = {"reason": reason, "detail": detail, "characters": len(row["text"])}
+                tables["dropped"].add({**{key: row[key] for key, _ in LINEAGE}, **facts})
                 continue
             _count(written, row)
-            for split, text in _parts(row["text"], fate, shares):
+            for split, text in _parts(row["text"], pieces, fate, shares):
                 tables[split].add({**row, "text": text})
                 _count_part(written, split, text)
     for place in places.values():
@@ -86,18 +97,38 @@ def _write_into(out: Path, folder: Path, piece: dict[str, Any]) -> Written:
     return written
 
 
-def _parts(text: str, fate: int, shares: Shares) -> list[tuple[Split, str]]:
+def _decontaminated(
+    row: dict[str, Any], spans: list[Span], asked: DecontaminateSection, written: Written
+) -> tuple[dict[str, Any], list[Span]]:
+    """The document, and what may stay of it."""
+    whole = [(0, len(row["text"]))]
+    if asked.action == "flag":
+        written.contaminated["flagged"] += 1
+        return {**row, "contaminated": True}, whole
+    pieces = without(row["text"], spans, asked.window, asked.most_pieces) if asked.action == "cut" else []
+    written.contaminated["cut" if pieces else "dropped"] += 1
+    if not pieces and len(written.examples) < EXAMPLES:
+        written.examples.append(row["text"][max(spans[0][0] - EXAMPLE_LETTERS // 4, 0) :][:EXAMPLE_LETTERS])
+    return {**row, "changes": [*row["changes"], "decontaminated"]}, pieces
+
+
+def _parts(text: str, pieces: list[Span], fate: int, shares: Shares) -> Iterator[tuple[Split, str]]:
+    """What goes where: the pieces of a document, or, where each split has a stretch of it, of every stretch."""
     if fate != CUT:
-        return [(SPLITS[fate - FIRST_SPLIT], text)]
-    division = Division(shares, None)
-    return [(split, part) for split in SPLITS if (part := division.part(split, text, 0.0).strip())]
+        yield from ((SPLITS[fate - FIRST_SPLIT], part) for begin, end in pieces if (part := text[begin:end].strip()))
+        return
+    division, start = Division(shares, None), 0
+    for split in SPLITS:  # side by side, in this order
+        stop = start + len(division.part(split, text, 0.0))
+        inside = ((max(begin, start), min(end, stop)) for begin, end in pieces)
+        yield from ((split, part) for begin, end in inside if begin < end and (part := text[begin:end].strip()))
+        start = stop
 
 
 def _count(written: Written, row: dict[str, Any]) -> None:
     written.rows += 1
     written.languages[row["language"] or "unknown"] += 1
     written.lengths[str(len(row["text"]).bit_length())] += 1
-    written.contaminated += bool(row["contaminated"])
 
 
 def _count_part(written: Written, split: Split, text: str) -> None:
