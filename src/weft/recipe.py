@@ -262,6 +262,9 @@ Paths = str | list[str]
 TaskName = Literal["classify", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent"]
 
 
+RowFormat = Literal["csv", "tsv", "jsonl", "json", "parquet", "conll", "conllu", "text"]
+
+
 class DataSection(Section):
     """What a task is learnt from, and judged by. A column that is not named is guessed, and the guess is printed."""
 
@@ -290,6 +293,12 @@ class DataSection(Section):
     )
     columns: list[str] | None = Field(
         None, min_length=1, description="the names, of tables without a first line of them"
+    )
+    labels: list[str] | None = Field(
+        None, min_length=1, description="the names, where the data has numbers for labels or tags: [O, B-PER, …]"
+    )
+    format: RowFormat | None = Field(
+        None, description="of all files, whatever they are called; told by their endings if left out"
     )
     encoding: str = Field("utf-8", min_length=1)
     limit: int | None = Field(None, ge=1, description="train on at most so many examples, drawn by the seed")

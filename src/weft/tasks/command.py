@@ -67,7 +67,7 @@ def _section(columns: Sequence[str], encoding: str, subject: Subject) -> DataSec
     said = _columns(columns, roles)
     facts: Any = subject.facts.get("recipe")
     data = facts.get("finetune", {}).get("data", {}) if isinstance(facts, dict) else {}
-    kept = {key: value for key, value in data.items() if key in roles or (key == "columns" and not said)}
+    kept = {key: value for key, value in data.items() if key in (*roles, "labels") or (key == "columns" and not said)}
     return check_section(DataSection, {**kept, **said, "encoding": encoding}, "--column")
 
 

@@ -5,6 +5,7 @@ it happened, and the report tells them. Nothing left at all is an error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -17,6 +18,7 @@ from weft.errors import InputError
 from weft.progress import say
 from weft.recipe import DataSection, Paths
 from weft.tasks.columns import ROLES, Columns, find_columns
+from weft.tasks.label_names import with_names
 from weft.tasks.rows import BadRow, Row, read_rows
 from weft.tasks.task import Example, Task, UnseenLabel, Unusable
 from weft.tokens.keyed_shuffle import KeyedShuffle
@@ -87,7 +89,8 @@ def paths_of(said: Paths, base: Path) -> list[Path]:
 
 
 def open_rows(paths: Sequence[Path], data: DataSection) -> Iterator[Row | BadRow]:
-    return read_rows(paths[0] if len(paths) == 1 else paths, encoding=data.encoding, header=data.columns)
+    place = paths[0] if len(paths) == 1 else paths
+    return read_rows(place, encoding=data.encoding, header=data.columns, format=data.format)
 
 
 def named(paths: Sequence[Path]) -> str:
@@ -143,8 +146,12 @@ def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> A
     if "label" not in kind.roles:
         return None
     columns, _, rows = columns_of(open_rows(paths, data), kind, data.columns_said(), named(paths))
-    labels = (values_of(row, columns)["label"] for row in rows if isinstance(row, Row))
-    return next((label for label in labels if label not in (None, "")), None)
+    for row in rows:
+        with suppress(Unusable):  # which is counted when the row is read in earnest
+            label = with_names(values_of(row, columns), data.labels)["label"] if isinstance(row, Row) else None
+            if label not in (None, ""):
+                return label
+    return None
 
 
 def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Split:
@@ -159,7 +166,7 @@ def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Split:
             problems.add(row.reason, row.place)
             continue
         try:
-            example = task.example(values_of(row, columns), with_gold=True)
+            example = task.example(with_names(values_of(row, columns), data.labels), with_gold=True)
         except Unusable as reason:
             problems.add(str(reason), row.place)
             continue

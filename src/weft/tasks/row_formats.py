@@ -15,6 +15,7 @@ from weft.sources.lines import read_lines
 from weft.sources.records import objects_in, read_json, read_json_lines, read_parquet
 from weft.sources.tables import read_quoted, read_tabbed
 from weft.tasks.conll import read_columns, read_universal
+from weft.tasks.label_names import named_columns, names_in_schema
 
 Numbered = tuple[int, dict[str, Any] | str]
 LONGEST_NAME = 64  # of a column; what is longer is a sentence
@@ -109,10 +110,14 @@ def _questions(article: dict[str, Any]) -> Iterator[dict[str, Any] | str]:
 
 
 def _parquet(stream: IO[bytes], encoding: str) -> Iterator[Numbered]:
+    names: dict[str, list[str]] = {}
+
     def choose(schema: Any) -> None:
         _refuse_twins(schema.names)
+        names.update(names_in_schema(schema.metadata))
 
-    return read_parquet(stream, None, choose)
+    for number, values in read_parquet(stream, None, choose):
+        yield number, values if isinstance(values, str) or not names else named_columns(values, names)
 
 
 def _texts(stream: IO[bytes], encoding: str) -> Iterator[Numbered]:

@@ -53,14 +53,19 @@ def _place(file: Path, line: int, member: str) -> str:
 
 
 def read_rows(
-    source: Path | Sequence[Path], *, encoding: str = "utf-8", header: Sequence[str] | None = None
+    source: Path | Sequence[Path],
+    *,
+    encoding: str = "utf-8",
+    header: Sequence[str] | None = None,
+    format: str | None = None,
 ) -> Iterator[Row | BadRow]:
     """Of several sources the rows follow each other; several text files run in parallel, line by line.
 
     `header` names the columns of tables that do not, and of parallel texts, which are source and target otherwise.
+    `format` is that of all files, whatever they are called.
     """
     codec_of(encoding)  # an error if there is no such encoding
-    sources = [locate(Path(path)) for path in ([source] if isinstance(source, str | Path) else source)]
+    sources = [locate(Path(path), format) for path in ([source] if isinstance(source, str | Path) else source)]
     if not sources:
         raise InputError("There is no file to read rows from.")
     texts = [source for source in sources if source.is_text] if len(sources) > 1 else []
@@ -91,7 +96,7 @@ def _rows_of_part(source: Source, part: Part, encoding: str, header: Sequence[st
     role = source.role_of(part.name)
     try:
         if role == "rows":
-            for number, values in read_stream(ending(part.name), part.content, encoding, header):
+            for number, values in read_stream(source.ending_of(part.name), part.content, encoding, header):
                 if isinstance(values, str):
                     yield BadRow(values, part.file, number, part.member)
                 else:

@@ -6,6 +6,7 @@ is told by the names alone, before anything is read; READMEs and licences beside
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,7 @@ from weft.tasks.row_formats import ENDINGS, TEXT
 
 NOTES = ("readme", "license", "licence")
 SHOWN = 10
+CONLL, DOCUMENT = ".conll", b"-DOCSTART-"
 
 
 class Part(NamedTuple):
@@ -32,6 +34,7 @@ class Part(NamedTuple):
 class Source:
     path: Path
     beneath: str = ""  # what is wanted of an archive, if not all
+    format: str | None = None  # of all files, whatever they are called
 
     @property
     def where(self) -> str:
@@ -47,7 +50,24 @@ class Source:
         if self.path.is_dir() or (self.is_archive and not self.beneath):
             return False
         name = inner_name(self.beneath or self.path.name)
-        return self.names == [PurePosixPath(name).name] and (ending(name) in TEXT or ending(name) not in ENDINGS)
+        is_text = self.ending_of(name) in TEXT or self.ending_of(name) not in ENDINGS
+        return self.names == [PurePosixPath(name).name] and is_text
+
+    def ending_of(self, name: str) -> str:
+        """How a part is read: as it was said, by its ending, or, if that is not known, by how the file begins."""
+        if self.format is not None:
+            return f".{self.format}"
+        return ending(name) if ending(name) in ENDINGS or not self._begins_like_conll else CONLL
+
+    @cached_property
+    def _begins_like_conll(self) -> bool:
+        """As the files of CoNLL-2003 do, which are called eng.train and eng.testa."""
+        if self.path.is_dir() or self.is_archive or ending(inner_name(self.path.name)) in ENDINGS:
+            return False
+        for part in self.parts():
+            with suppress(Refused):
+                return not isinstance(part.content, Refused) and part.content.read(len(DOCUMENT)) == DOCUMENT
+        return False
 
     @cached_property
     def names(self) -> list[str]:
@@ -75,6 +95,8 @@ class Source:
         """Whether each text lies in the folder of its class; otherwise all are files of rows."""
         if not self.names:
             raise InputError(f"{self.path} is an empty folder.")
+        if self.format is not None or self._begins_like_conll:
+            return False
         names = [name for name in self.names if not _is_note(name)] or self.names
         if all(ending(name) in ENDINGS and ending(name) not in TEXT for name in names):
             return False
@@ -89,7 +111,8 @@ class Source:
         has = f"an ending that is not known ({ending(unknown)})" if ending(unknown) else "no ending"
         raise InputError(
             f"{what} has {has}. Rows are read from {', '.join(ENDINGS)}, also compressed ({', '.join(COMPRESSED)}) or "
-            f"in an archive ({', '.join(ARCHIVES)}); from a folder per class; from two parallel text files, as a list."
+            f"in an archive ({', '.join(ARCHIVES)}); from a folder per class; from two parallel text files, as a list. "
+            "Or say how to read it, such as finetune.data.format=conll."
         )
 
     def role_of(self, name: str) -> Literal["rows", "text", "note", "stray"]:
@@ -143,9 +166,11 @@ class Source:
             yield Part(self.path, "", "", refused)
 
 
-def locate(path: Path) -> Source:
+def locate(path: Path, format: str | None = None) -> Source:
     outer, _, beneath = str(path).partition("::")
-    source = Source(Path(outer), str(PurePosixPath(beneath))) if beneath and not path.exists() else Source(path)
+    source = Source(path, format=format)
+    if beneath and not path.exists():
+        source = Source(Path(outer), str(PurePosixPath(beneath)), format)
     if source.path.is_file() or source.path.is_dir():
         if source.beneath and not source.is_archive:
             raise InputError(f"{source.path} is not an archive ({', '.join(ARCHIVES)}): nothing is beneath it.")

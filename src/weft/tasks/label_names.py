@@ -1,0 +1,77 @@
+"""Labels and tags that the data has as numbers: their names, as `finetune.data.labels` or a Parquet file says them.
+
+Files of Hugging Face's `datasets` keep the names of a ClassLabel in the metadata of their schema.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.tasks.task import Unusable
+
+NAMED = ("label", "tags", "intent")  # roles whose values are names
+
+
+def with_names(values: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    """The values of a row by role, with names in place of numbers."""
+    if names is None:
+        tags = values.get("tags")
+        if isinstance(tags, list) and tags and all(isinstance(tag, int) for tag in tags):
+            raise Unusable("has tags that are numbers; say their names with finetune.data.labels: [O, B-PER, …]")
+        return values
+    return {role: _named(value, names, role) if role in NAMED else value for role, value in values.items()}
+
+
+def _named(value: Any, names: Sequence[str], role: str) -> Any:
+    if role == "tags" and isinstance(value, str):
+        value = value.split()
+    if isinstance(value, list):
+        return [_named(item, names, "") for item in value]
+    number = _number(value)
+    if number is None or value in names:
+        return value
+    if number == -1:  # of a test set whose labels are kept back
+        return None
+    if not 0 <= number < len(names):
+        raise Unusable(f"has the label {number}, and finetune.data.labels names 0 to {len(names) - 1}")
+    return names[number]
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def names_in_schema(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+    """The names of each column that has any."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        found = {column: _class_names(feature) for column, feature in features.items()}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return {}
+    return {column: names for column, names in found.items() if names}
+
+
+def _class_names(feature: Any) -> list[str]:
+    """Of a ClassLabel, or a list of one: {"feature": {…}, "_type": "Sequence"}, or, in old files, [{…}]."""
+    if isinstance(feature, list) and len(feature) == 1:
+        return _class_names(feature[0])
+    if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
+        return _class_names(feature["feature"])
+    names = feature.get("names") if isinstance(feature, dict) else None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+
+
+def named_columns(values: dict[str, Any], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A row with the names of its own file; what they do not name stays a number."""
+    return {column: _looked_up(value, names[column]) if column in names else value for column, value in values.items()}
+
+
+def _looked_up(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_looked_up(item, names) for item in value]
+    number = None if isinstance(value, str) else _number(value)
+    if number == -1:
+        return None
+    return value if number is None or not 0 <= number < len(names) else names[number]
