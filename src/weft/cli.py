@@ -55,14 +55,19 @@ def _options(
 
 @app.command()
 def info(
-    path: Annotated[Path, typer.Argument(help="A folder (model, tokenizer, run) or a recipe (.yml).")],
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="A folder (model, tokenizer, run) or a recipe (.yml). Without it: this installation."),
+    ] = None,
     settings: Annotated[list[str] | None, typer.Argument(help="key=value, changes to the recipe.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is in this folder: family, sizes, parameters, vocabulary, memory, files."""
-    from weft.info import describe
+    """What is in this folder: family, sizes, parameters, vocabulary, memory, files. Alone: what weft computes with
+    here, and which of its kernels serve.
+    """
+    from weft.info import describe, describe_machine
 
-    print_facts(describe(path, settings or ()), as_json)
+    print_facts(describe_machine() if path is None else describe(path, settings or ()), as_json)
 
 
 @app.command()

@@ -33,6 +33,24 @@ def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     return _describe_model(path)
 
 
+def describe_machine() -> dict[str, Any]:
+    """What weft computes with here, and which of its kernels serve."""
+    import torch
+
+    import weft
+    from weft.generate.whole import missing_kernels as missing_of_writing
+    from weft.model.kernel_report import missing_kernels
+
+    missing = {**missing_kernels(), **missing_of_writing()}
+    return {
+        "weft": weft.__version__,
+        "torch": torch.__version__,
+        "devices": ["cpu", *(torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count()))],
+        "threads": torch.get_num_threads(),
+        "kernels": {name: "in use" if why is None else f"not used: {why}" for name, why in missing.items()},
+    }
+
+
 def _describe_run(folder: Path) -> dict[str, Any]:
     """How far a run is, or what came out of it."""
     from weft.train.record import read_metrics

@@ -233,7 +233,7 @@ def test_under_autocast_on_a_gpu_rotated_heads_reach_the_kernel_for_variable_len
 def test_long_sequences_with_a_window_take_our_kernel_and_without_one_torchs():
     def is_ours(length, window, dropout=0.0):
         q, (batch,) = torch.empty(length, 1, 16), batches_of([length])
-        return fused_attention.is_fused(q, q, batch, window=window, dropout=dropout)
+        return fused_attention.is_fused(q, q, q, batch, window=window, dropout=dropout)
 
     assert is_ours(2048, 64) and is_ours(512, None) and is_ours(2048, None, dropout=0.1)
     assert not is_ours(2048, None)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from weft.compiled import FAULTS, Kernel, open_library
+from weft.compiled import Kernel, load_tried, open_library
 
 SOURCE = Path(__file__).with_name("kernels.c")
 COLUMNS = 64  # as in kernels.c
@@ -28,16 +28,11 @@ class Kernels(NamedTuple):
 
 @functools.cache
 def load_kernels() -> Kernels | None:
-    """None where there is no compiler, no cache, or not the right numbers: then it goes without."""
-    try:
-        kernels = _open(open_library(SOURCE))
-        with torch.device("cpu"), torch.inference_mode(), torch.autocast("cpu", enabled=False):
-            return kernels if _is_right(kernels) else None
-    except FAULTS:
-        return None
+    return load_tried("writing", _open, (_multiplies, _attends))
 
 
-def _open(found: ctypes.CDLL) -> Kernels:
+def _open() -> Kernels:
+    found = open_library(SOURCE)
     kernels = Kernels(found.weft_multiply, found.weft_attend, found.weft_run)
     pointer, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     strided = [pointer, number]
@@ -51,15 +46,9 @@ def _open(found: ctypes.CDLL) -> Kernels:
     return kernels
 
 
-def _is_right(kernels: Kernels) -> bool:
-    """Tried before it is trusted, with numbers of its own: a training run's dropout must not notice."""
-    chance = torch.Generator().manual_seed(0)
-    return _multiplies(kernels.multiply, chance) and _attends(kernels.attend, chance)
-
-
-def _multiplies(multiply: Kernel, chance: torch.Generator) -> bool:
+def _multiplies(kernels: Kernels) -> bool:
     """1 to 14 rows, a width that does not fill its blocks."""
-    depth, width, count = 5, COLUMNS + 3, 2
+    chance, depth, width, count = torch.Generator().manual_seed(0), 5, COLUMNS + 3, 2
     weight = torch.randn(count * COLUMNS, depth, generator=chance, dtype=torch.float32)
     blocks = weight.view(count, COLUMNS, depth).transpose(1, 2).contiguous()
     for rows in (*range(1, 15), 100):  # the last is shared out among threads
@@ -67,22 +56,22 @@ def _multiplies(multiply: Kernel, chance: torch.Generator) -> bool:
             torch.randn(rows, depth, generator=chance, dtype=torch.float32),
             torch.ones(rows, width, dtype=torch.float32),
         )
-        multiply(x.data_ptr(), blocks.data_ptr(), None, out.data_ptr(), rows, depth, width, 1, 2)
+        kernels.multiply(x.data_ptr(), blocks.data_ptr(), None, out.data_ptr(), rows, depth, width, 1, 2)
         if not torch.allclose(out, x @ weight[:width].T + 1, atol=1e-4):
             return False
     return True
 
 
-def _attends(attend: Kernel, chance: torch.Generator) -> bool:
+def _attends(kernels: Kernels) -> bool:
     """Two heads that share keys, which begin at the third of nine columns; the last is new."""
-    heads, width, columns, begin = 2, 5, 9, 2
+    chance, heads, width, columns, begin = torch.Generator().manual_seed(0), 2, 5, 9, 2
     q, new = (
         torch.randn(*shape, generator=chance, dtype=torch.float32) for shape in ((1, heads, width), (2, 1, 1, width))
     )
     keys, values = torch.randn(2, 1, 1, columns, width, generator=chance, dtype=torch.float32)
     begins, scores, out = torch.tensor([begin]), torch.empty(1, columns, dtype=torch.float32), torch.empty_like(q)
     pointers = [(tensor.data_ptr(), tensor.stride(0)) for tensor in (q, new[0], new[1])]
-    attend(
+    kernels.attend(
         *pointers[0], *pointers[1], *pointers[2], keys.data_ptr(), values.data_ptr(), begins.data_ptr(), None, 0,
         scores.data_ptr(), out.data_ptr(), 1, 1, heads, 1, width, columns, 0, 0, columns, 0.5, 2,
     )  # fmt: skip

@@ -7,14 +7,15 @@ from ctypes import c_float, c_int, c_int64, c_void_p
 import torch
 from torch import Tensor, nn
 
-from weft.compiled import Kernel
-from weft.generate.kernels import load_kernels
+from weft.compiled import Kernel, Missing, load_tried, why_missing
+from weft.generate.kernels import Kernels, load_kernels
 from weft.generate.layouts import Blocks, Layout
 from weft.model.attention import AttentionSpec, View
 from weft.model.block import Block, BlockSpec
 from weft.model.feedforward import FeedForwardSpec
 from weft.model.norm import NormSpec, RMSNorm
 from weft.model.packed import pack
+from weft.model.positions import Rotary, rotary_table
 
 ACTIVATIONS = {"relu": 0, "relu-squared": 1, "silu": 2, "gelu-tanh": 3}  # exact GELU has no fast formula
 
@@ -96,25 +97,72 @@ def whole_layer(block: Block, layouts: dict[str, Layout]) -> WholeLayer | None:
     return WholeLayer(block, blocks, kernels.run)
 
 
+def missing_kernels() -> dict[str, str | None]:
+    """Why each kernel of writing cannot serve on this machine; none if it can."""
+    load_kernels(), _runs_right()
+    return {name: why_missing(name) for name in ("writing", "whole layers")}
+
+
 @functools.cache
 def _runs_right() -> bool:
-    """Tried before it is trusted: a layer with everything in it, three sequences of one token each."""
+    """Tried before it is trusted; why it does not serve is kept."""
+    return load_tried("whole layers", _kernels_of_layers, (_pre_norm, _post_norm)) is not None
+
+
+def _kernels_of_layers() -> Kernels:
     kernels = load_kernels()
-    assert kernels is not None
-    rows, width, attention = 3, 8, AttentionSpec(2, 4, 1, head_norm=NormSpec("rms"))
-    spec = BlockSpec(attention, FeedForwardSpec(6, "silu", gated=True), NormSpec("layer"), "pre")
-    on_cpu = torch.device("cpu"), torch.autocast("cpu", enabled=False), torch.inference_mode()
-    with torch.random.fork_rng(devices=[]), on_cpu[0], on_cpu[1], on_cpu[2]:
-        block = Block(spec, width).float()
-        parts = {"qkv": block.attention.qkv, "out": block.attention.out}
-        parts |= {"up": block.feedforward.up, "down": block.feedforward.down}
-        whole = WholeLayer(block, {name: Blocks(part, kernels.multiply) for name, part in parts.items()}, kernels.run)
-        x = torch.randn(rows, width, dtype=torch.float32)
-        expected = block(x.clone(), pack([[0]] * rows), View(causal=True))
-        keys, values = torch.zeros(2, rows, 1, 1, 4, dtype=torch.float32)
-        begins, scores = torch.zeros(rows, dtype=torch.int64), torch.empty(rows, 1, dtype=torch.float32)
-        work = torch.empty(rows * whole.work_per_row, dtype=torch.float32)
-        pointers = [tensor.data_ptr() for tensor in (keys, values, begins)]
-        given = whole.address, x.data_ptr(), work.data_ptr(), None, None, *pointers, None, 0, scores.data_ptr()
-        kernels.run(*given, rows, 1, 0, 0, 1, 1)
-        return torch.allclose(x, expected, atol=1e-4)
+    if kernels is None:
+        raise Missing(str(why_missing("writing")))
+    return kernels
+
+
+def _pre_norm(kernels: Kernels) -> bool:
+    """Grouped and normalised heads, rotated, that see two tokens back; a gate."""
+    attention = AttentionSpec(2, 4, 1, head_norm=NormSpec("rms"))
+    spec = BlockSpec(attention, FeedForwardSpec(6, "silu", gated=True), NormSpec("rms"), "pre")
+    return _is_right(kernels, spec, Rotary(10), window=2)
+
+
+def _post_norm(kernels: Kernels) -> bool:
+    return _is_right(kernels, BlockSpec(AttentionSpec(2, 4, 2), FeedForwardSpec(6, "relu"), NormSpec(), "post"))
+
+
+@torch.no_grad()
+def _is_right(kernels: Kernels, spec: BlockSpec, rotary: Rotary | None = None, window: int | None = None) -> bool:
+    """Two sequences written token by token, the second from the second column on, as the block gives them at once."""
+    lengths, columns, width, head_width = (5, 4), 5, 8, spec.attention.head_width
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        block = Block(spec, width, attention_norm=True).float()
+        given = torch.randn(len(lengths), columns, width, dtype=torch.float32)
+    parts = {"qkv": block.attention.qkv, "out": block.attention.out}
+    parts |= {"up": block.feedforward.up, "down": block.feedforward.down}
+    whole = WholeLayer(block, {name: Blocks(part, kernels.multiply) for name, part in parts.items()}, kernels.run)
+    batch = pack([[0] * length for length in lengths])
+    begins = torch.tensor([columns - length for length in lengths])
+
+    def table(positions: Tensor) -> tuple[Tensor, Tensor] | None:
+        return None if rotary is None else rotary_table(rotary, positions, head_width, torch.float32)
+
+    view = View(causal=True, window=window, rotary=table(batch.positions))
+    expected = batch.split(block(torch.cat([given[0], given[1, 1:]]), batch, view))
+    shared = len(lengths), spec.attention.key_value_heads
+    keys, values = torch.zeros(2, *shared, columns, head_width, dtype=torch.float32)
+    scores = torch.empty(shared[0] * shared[1], columns, dtype=torch.float32)
+    work = torch.empty(len(lengths) * whole.work_per_row, dtype=torch.float32)
+    for column in range(columns):
+        x, angles = given[:, column].contiguous(), table((column - begins).clamp(min=0)) or (None, None)
+        low = 0 if window is None else max(0, column - window)
+        kernels.run(
+            whole.address, x.data_ptr(), work.data_ptr(), *map(_place, angles), keys.data_ptr(), values.data_ptr(),
+            begins.data_ptr(), None, 0, scores.data_ptr(), len(lengths), columns, 0, low, column + 1, 1,
+        )  # fmt: skip
+        if not torch.allclose(x[0], expected[0][column], atol=1e-4):
+            return False
+        if column and not torch.allclose(x[1], expected[1][column - 1], atol=1e-4):  # it has not begun before
+            return False
+    return True
+
+
+def _place(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

@@ -138,7 +138,7 @@ def attend(
     q_THD, k_THD, v_THD = map(widened, (q_THD, k_THD, v_THD))
     if _has_varlen(q_THD, view) and not dropout:
         return _attend_varlen(q_THD, k_THD, v_THD, queries, keys, view, scale)
-    if view.bias is None and is_fused(q_THD, v_THD, keys, window=view.window, dropout=dropout):
+    if view.bias is None and is_fused(q_THD, k_THD, v_THD, keys, window=view.window, dropout=dropout):
         return attend_fused(
             q_THD, k_THD, v_THD, queries, keys, causal=view.causal, window=view.window, scale=scale, dropout=dropout
         )

@@ -136,10 +136,9 @@ class _Rotate(torch.autograd.Function):
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     (a, b), (sin, _) = x.chunk(2, dim=-1), sin.chunk(2, dim=-1)
-    turned = x * cos
-    first, second = turned.chunk(2, dim=-1)
-    first.addcmul_(b, sin, value=-sign)
-    second.addcmul_(a, sin, value=sign)
+    turned, half = x * cos, x.shape[-1] // 2
+    turned.narrow(-1, 0, half).addcmul_(b, sin, value=-sign)  # chunks may not be changed in an exported program
+    turned.narrow(-1, half, half).addcmul_(a, sin, value=sign)
     return turned
 
 

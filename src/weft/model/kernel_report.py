@@ -1,0 +1,44 @@
+"""Which of our kernels serve a network, and why one does not: a lost kernel costs speed, so it is said."""
+
+from torch import device as Device
+from torch import dtype as DType
+from torch import float32
+
+from weft.compiled import why_missing
+from weft.model.fused_attention import load_kernels, register_width
+from weft.model.fused_layers import load_library
+from weft.model.network import Network
+
+
+def lost_kernels(network: Network) -> dict[str, str]:
+    """By kernel, why this network's steps go without it; empty if all serve."""
+    weight = next(network.parameters())
+    if (reason := _unfit(weight.device, weight.dtype)) is not None:
+        return {"attention": reason, "layers": reason}
+    lost = {name: reason for name, reason in missing_kernels().items() if reason is not None}
+    if "attention" not in lost and (reason := _unattended(network)) is not None:
+        lost["attention"] = reason
+    return lost
+
+
+def missing_kernels() -> dict[str, str | None]:
+    """Why each cannot serve on this machine; none if it can."""
+    load_kernels(), load_library()
+    return {name: why_missing(name) for name in ("attention", "layers")}
+
+
+def _unfit(device: Device, dtype: DType) -> str | None:
+    if device.type != "cpu":
+        return f"it is for CPU, and the weights are on {device.type}"
+    return None if dtype == float32 else f"it is for fp32, and the weights are in {str(dtype).removeprefix('torch.')}"
+
+
+def _unattended(network: Network) -> str | None:
+    stacks = [stack for stack in (network.encoder, network.decoder) if stack is not None]
+    if not stacks:
+        return "this network has no attention"
+    if any(stack.relative is not None for stack in stacks):
+        return "it knows no bias on the scores, which relative positions are"
+    width = stacks[0].spec.block.attention.head_width
+    wide = register_width()
+    return f"heads are {width} wide, and it takes multiples of {wide}" if width % wide else None
