@@ -14,6 +14,8 @@ import pytest
 import torch
 
 import weft
+from weft import compiled
+from weft.model.kernel_report import missing_kernels
 from weft.objectives.causal import Causal
 from weft.objectives.corrupted import Corrupted
 from weft.objectives.masked_pairs import MaskedPairs
@@ -220,3 +222,14 @@ def test_ctrl_c_and_sigterm_save_first_and_say_how_to_go_on(number, tmp_path):
     assert "--resume, or weft run again, goes on from here" in said
     step = int(re.search(r"Stopped at step (\d+)", said)[1])
     assert (tmp_path / f"run/checkpoints/step-{step:06}").is_dir()
+
+
+def test_the_log_says_which_kernels_serve_and_why_one_does_not(tmp_path, monkeypatch):
+    setting = "gpt2", make("gpt2", tmp_path / "data")
+    missing_kernels()  # so that what is set below is not forgotten with the test
+    monkeypatch.setitem(compiled._reasons, "layers", None)
+    monkeypatch.setitem(compiled._reasons, "attention", "there is no C compiler (cc)")
+    run(setting, tmp_path / "run", spec(1))
+    log = (tmp_path / "run/train.log").read_text()
+    assert "kernel layers: in use\n" in log
+    assert "kernel attention: not used: there is no C compiler (cc)\n" in log

@@ -24,6 +24,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from weft.errors import WeftError
 from weft.model.flops import training_flops
+from weft.model.kernel_report import kernel_lines
 from weft.model.network import Network
 from weft.objectives.objective import Batch, Objective, scaled_loss, scores
 from weft.progress import say
@@ -107,6 +108,8 @@ def train(
     stopping = False
 
     with closing(Record(folder, state["step"], spec.steps, hooks.peak)) as record, _stop_signals() as stopped:
+        for line in kernel_lines(network):
+            record.note(line)
         step = state["step"]
         while step < spec.steps and not _is_over(state, spec):
             if hooks.retime is not None and step == spec.schedule.decay_begins and step > record.first:

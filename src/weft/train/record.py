@@ -37,6 +37,11 @@ class Record:
         """Spent in this process."""
         return time.monotonic() - self.began
 
+    def note(self, text: str) -> None:
+        """A line for train.log alone."""
+        with disk_errors(self.folder / LOG), (self.folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
     def count(self, tokens: int, flops: float, seconds: float) -> None:
         """What a step did. The rates are those of training; validation and saving do not slow them."""
         self.tokens += tokens
