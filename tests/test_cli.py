@@ -43,6 +43,12 @@ def test_info_as_json_is_one_object_and_nothing_else(folder):
     assert set(facts["files"]) == {"config.json", "generation_config.json", "model.safetensors", "weft.json"}
 
 
+def test_info_alone_says_which_kernels_serve():
+    facts = json.loads(run("info", "--json").stdout)
+    assert set(facts["kernels"]) == {"attention", "layers", "writing", "whole layers"}
+    assert all(text == "in use" or text.startswith("not used: ") for text in facts["kernels"].values())
+
+
 def test_info_reads_a_recipe_with_changes(tmp_path):
     recipe = tmp_path / "big.yml"
     recipe.write_text("model: {family: gpt2, size: gpt3-175b}")
@@ -55,7 +61,7 @@ def test_info_reads_a_recipe_with_changes(tmp_path):
     ("arguments", "code", "says"),
     [
         (["info", "nowhere"], 2, "nowhere does not exist"),
-        (["info"], 2, "Missing argument"),
+        (["predict"], 2, "Missing argument"),
         (["inf"], 2, "No such command"),
         (["info", "x", "--colour"], 2, "No such option"),
         (["info", "none.yml"], 2, "none.yml is not a file"),
