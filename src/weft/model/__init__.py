@@ -14,6 +14,8 @@
     loss          −log p of the right token, together with the vocabulary layer
     network       embeddings + stacks + heads
     initialize    the weights before training
+    fused_layers, fused_attention   where C takes over from torch's operations; layer_passes and attention_kernel are
+                  the operators, …_trials hold them to their formulas, kernel_report says which serve
     families      BERT, GPT-2, T5 … as choices among the bricks, with their published sizes
 
 Every brick is a frozen `…Spec` dataclass (what it is) beside an `nn.Module` (what it computes). Nothing here reads
