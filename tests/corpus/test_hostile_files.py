@@ -62,6 +62,14 @@ def test_text_in_the_depths_of_a_page_is_not_lost():
     assert all(f"{number} {SENTENCE.strip()}" in found.text for number in range(1000))
 
 
+def test_a_page_that_is_too_deep_to_be_read_wholly_is_marked_or_refused():
+    nest = b"<div>" * 5000
+    found = page_document(f"<html><body><p>{SENTENCE}</p>".encode() + nest + b"<p>lost</p>", 0)
+    assert isinstance(found, Found) and found.is_part and "lost" not in found.text
+    found = page_document(b"<html><body>" + nest + SENTENCE.encode(), 0)
+    assert isinstance(found, Skipped) and "deep" in found.reason
+
+
 @pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_the_names_in_a_tar_have_an_end(tmp_path, kind):
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=kind) as archive:

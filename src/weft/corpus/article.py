@@ -47,6 +47,7 @@ Element = Any  # lxml has no types
 class Article:
     text: str  # paragraphs, each on a line of its own or on several
     facts: Facts
+    is_cut: bool = False  # its elements are nested too deeply: the rest is missing
 
 
 @dataclass(eq=False, slots=True)
@@ -66,20 +67,26 @@ class Block:
 def extract(page: bytes, charset: str | None = None) -> Article:
     """`charset` is what came with the page. A page without an article gives an empty text."""
     text = decode(page, charset)
-    root = None if is_binary(text) else _parse(text)
+    root, is_cut = (None, False) if is_binary(text) else _parse(text)
     if root is None:
-        return Article("", Facts())
+        return Article("", Facts(), is_cut)
     body = root.find("body")
     blocks = list(_blocks(root if body is None else body))
-    return Article("\n".join(_article(blocks)), read_facts(root))
+    return Article("\n".join(_article(blocks)), read_facts(root), is_cut)
 
 
-def _parse(text: str) -> Element | None:
+def _parse(text: str) -> tuple[Element | None, bool]:
+    """The page, and whether it goes on beyond what was parsed."""
     parser = html.HTMLParser(encoding="utf-8", huge_tree=True)
     try:
-        return html.document_fromstring(text.encode("utf-8", "replace"), parser=parser)
+        return html.document_fromstring(text.encode("utf-8", "replace"), parser=parser), _is_too_deep(parser)
     except (etree.ParserError, etree.XMLSyntaxError, ValueError):
-        return None
+        return None, _is_too_deep(parser)
+
+
+def _is_too_deep(parser: Any) -> bool:
+    """Whether elements are nested so deeply (2,048) that libxml2 has left out the rest of the page."""
+    return any("depth" in entry.message for entry in parser.error_log)
 
 
 def _article(blocks: list[Block]) -> Iterator[str]:

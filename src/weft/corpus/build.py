@@ -304,8 +304,9 @@ def _sift(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         )
     if parts := sum(figures["changes"].get(PART, 0) for figures in sifted):
         say(
-            f"{parts:,} documents are parts of texts longer than {LONGEST / 1e6:.1f} MB, which were cut where a "
-            "paragraph, line or word ends. With documents: block, or line, a document is one of these."
+            f"{parts:,} documents are parts: texts longer than {LONGEST / 1e6:.1f} MB were cut where a paragraph, line "
+            "or word ends, pages where they are nested too deeply to be read on. With documents: block, or line, a "
+            "document of a text is one of these."
         )
     return sifted
 

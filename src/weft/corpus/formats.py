@@ -243,9 +243,11 @@ def page_document(
     if reason := why_too_large(data):
         return Skipped(reason, place)
     article = extract(data, charset)
+    if not article.text and article.is_cut:
+        return Skipped("nests its elements more than 2,000 deep", place)
     if not article.text:
         return Skipped("has no article", place, is_empty=True)
-    return Found(article.text, number, address, article.facts)
+    return Found(article.text, number, address, article.facts, is_part=article.is_cut)
 
 
 def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
