@@ -109,14 +109,29 @@ def test_splits_that_overlap_are_named_with_a_count_and_an_example():
     ]
     splits = {name: Split(name, rows, Problems()) for name, rows in (("train", train), ("test", test))}
     same, inside = find_overlap(Classify(), splits)
-    assert same.startswith("Overlap: 1 of the 4 test examples are the same as one of the train data.")
+    assert same.startswith("Overlap: 1 of the 4 test examples is also in the train data.")
     assert "test.tsv, line 2" in same and "test.tsv, line 1: 'rather good film, all'" in inside
+    assert "1 of the 4 test examples stands inside a text of the train data, or has one inside it." in inside
     pairs = {
         name: Split(name, [Example(given, "yes")], Problems())
         for name, given in (("train", ("one", "two")), ("test", ("two", "three")))
     }
     (shared,) = find_overlap(Pair(), pairs)
-    assert "1 of the 1 test examples share a text with the train data" in shared
+    assert "1 of the 1 test examples shares a text with the train data" in shared
+
+
+@pytest.mark.parametrize(("task", "ours", "theirs"), [
+    (Classify(), "A rather good film, all in all!", "a rather good film - all in all"),
+    (Classify(), "Dull.", "dull"),
+    (Pair(), ("Is it so?", "Yes."), ("is it so", "yes")),
+    (Answer(), ("Who sat?", "The cat sat."), ("who sat", "the cat sat")),
+])  # fmt: skip
+def test_a_copy_with_other_punctuation_is_the_same_text(task, ours, theirs):
+    splits = {
+        name: Split(name, [Example(given, "x")], Problems()) for name, given in (("train", ours), ("test", theirs))
+    }
+    (said,) = find_overlap(task, splits)
+    assert "1 of the 1 test examples is also in the train data." in said
 
 
 def test_a_run_says_the_overlap_in_its_log_and_its_report(tmp_path):
@@ -126,7 +141,7 @@ def test_a_run_says_the_overlap_in_its_log_and_its_report(tmp_path):
         for name, part in (("train", rows[:30]), ("validation", rows[25:35]), ("test", rows[35:]))
     }
     said = small_tasks.finetune(tmp_path, "classify", data=data)
-    note = "Overlap: 5 of the 10 validation examples are the same as one of the train data."
+    note = "Overlap: 5 of the 10 validation examples are also in the train data."
     assert note in said.err
     assert note in small_tasks.report_of(tmp_path / "run")["notes"][0]
     assert note in (tmp_path / "run/report.html").read_text()

@@ -12,6 +12,7 @@ from row_files import contents
 from weft.errors import InputError
 from weft.recipe import DataSection
 from weft.tasks.data import read_split
+from weft.tasks.label_names import with_names
 from weft.tasks.rows import read_rows
 from weft.tasks.tag import Tag
 
@@ -67,3 +68,8 @@ def test_a_format_holds_whatever_the_name_is(place):
     assert [row["tags"] for row in contents(read_rows(file, format="conll"))] == [["I-ORG", "O"], ["I-PER"]]
     rows = place("rows.txt", b'{"a": 1}\n')
     assert contents(read_rows(rows, format="jsonl")) == [{"a": 1}]
+
+
+@pytest.mark.parametrize("label", ["--1", "1-", "9" * 5000, "-", "²", "1.0"])
+def test_what_only_looks_like_a_number_is_a_name_of_its_own(label):
+    assert with_names({"label": label}, NAMES) == {"label": label}

@@ -93,6 +93,13 @@ def test_of_features_that_tell_the_same_the_simpler_are_taken():
     assert FrozenClassifier.fit([signal, richer], gold.tolist(), 2).chosen == 0
 
 
+def test_training_examples_of_one_class_teach_that_class():
+    """Of a rare class there may be none among those that the untuned model is given."""
+    features = np.random.default_rng(0).normal(size=(10, 3))
+    chances = FrozenClassifier.fit([features], [1] * 10, 3).probabilities([features])
+    assert (chances == [0, 1, 0]).all()
+
+
 def test_features_of_a_pair_are_both_their_distance_their_product_and_their_cosine():
     first, second = np.random.default_rng(1).normal(size=(2, 5, 4))
     alone, everything = pair_features(first, second)

@@ -4,12 +4,14 @@ Files of Hugging Face's `datasets` keep the names of a ClassLabel in the metadat
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.tasks.task import Unusable
 
 NAMED = ("label", "tags", "intent")  # roles whose values are names
+_WHOLE = re.compile(r"-?\d{1,18}")
 
 
 def with_names(values: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def _named(value: Any, names: Sequence[str], role: str) -> Any:
 
 
 def _number(value: Any) -> int | None:
-    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 

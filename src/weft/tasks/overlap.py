@@ -27,38 +27,41 @@ def find_overlap(task: Task, splits: Mapping[str, Split]) -> list[str]:
         index = Index.of(known)
         pairs += [np.stack(both) for both in index.matches(known, short=False, same=True)]
     inner, outer = np.concatenate(pairs, axis=1)
+    wholes, _ = number_texts([task.in_words(one) for use in uses for one in examples[use]])
+    ends = np.cumsum([len(examples[use]) for use in uses])
+    whole = dict(zip(uses, np.split(wholes, ends[:-1]), strict=True))
     found = []
     for first, second in combinations(uses, 2):
-        whole = {_whole(task, one) for one in examples[first]}
-        same = np.asarray([_whole(task, one) in whole for one in examples[second]])
+        same = np.isin(whole[second], whole[first])
         if task.compares_inside:
             is_within = np.zeros(len(known), bool)
             is_within[inner[has[second][inner] & has[first][outer]]] = True
             is_within[outer[has[second][outer] & has[first][inner]]] = True
             like = is_within[of_use[second]] & ~same
-            how = "stand inside a text of, or around one of"
+            how = (
+                "stands inside a text of {}, or has one inside it",
+                "stand inside texts of {}, or have one inside them",
+            )
         else:
             groups = {one.group for one in examples[first]} - {""}
             shared = has[first][of_use[second]]
             counts = np.asarray([len(each) for each in texts[second]])
             like = np.logical_or.reduceat(shared, np.cumsum(counts) - counts) & ~same
             like |= np.asarray([one.group in groups for one in examples[second]]) & ~same
-            how = "share a context or an article with" if task.grouped_by else "share a text with"
-        for rows, kind in ((same, "are the same as one of"), (like, how)):
+            what = "a context or an article" if task.grouped_by else "a text"
+            how = (f"shares {what} with {{}}", f"share {what} with {{}}")
+        for rows, kind in ((same, ("is also in {}", "are also in {}")), (like, how)):
             if rows.any():
-                found.append(_sentence(task, first, second, kind, examples[second], rows))
+                said = kind[int(rows.sum() > 1)].format(f"the {first} data")
+                found.append(_sentence(task, second, said, examples[second], rows))
     return found
 
 
-def _whole(task: Task, example: Example) -> str:
-    return " ".join(task.in_words(example).casefold().split())
-
-
-def _sentence(task: Task, first: str, second: str, kind: str, examples: Sequence[Example], rows: np.ndarray) -> str:
+def _sentence(task: Task, use: str, said: str, examples: Sequence[Example], rows: np.ndarray) -> str:
     example = examples[int(np.flatnonzero(rows)[0])]
     text = " ".join(task.in_words(example).split())
     text = text if len(text) <= SHOWN else text[:SHOWN] + " …"
     return (
-        f"Overlap: {int(rows.sum()):,} of the {len(rows):,} {second} examples {kind} the {first} data. "
+        f"Overlap: {int(rows.sum()):,} of the {len(rows):,} {use} examples {said}. "
         f"The first is {example.place}: {text!r}."
     )

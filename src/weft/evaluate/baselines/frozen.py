@@ -54,6 +54,9 @@ class FrozenClassifier:
 
     @classmethod
     def _fitted(cls, number: int, features: np.ndarray, gold: np.ndarray, count: int, strength: float) -> Self:
+        if (gold == gold[0]).all():  # which a regression refuses
+            dummy = needs("sklearn.dummy", *PURPOSE).DummyClassifier().fit(features, gold)
+            return cls(number, np.zeros(features.shape[1]), np.ones(features.shape[1]), dummy, count)
         linear = needs("sklearn.linear_model", *PURPOSE)
         centre, spread = features.mean(0), features.std(0) + 1e-6
         model = linear.LogisticRegression(C=strength, max_iter=MOST_STEPS)
