@@ -43,7 +43,11 @@ BROKEN = {  # rows that cannot be used, and why
         ({"words": ["Anna", "runs"], "tags": ["O"]}, "has 2 words but 1 tags"),
         ({"words": [], "tags": []}, "has no words"),
         ({"words": ["Anna"], "tags": None}, "has no tags"),
-        ({"words": ["Anna"], "tags": [3]}, "has tags that are no list of names, such as B-PER"),
+        ({"words": ["Anna"], "tags": [3.5]}, "has tags that are no list of names, such as B-PER"),
+        (
+            {"words": ["Anna"], "tags": [3]},
+            "has tags that are numbers; say their names with finetune.data.labels: [O, B-PER, …]",
+        ),
         ({"words": ["Anna", 3], "tags": ["O", "O"]}, "has words that are no list of texts"),
         (
             {"words": "Anna", "tags": [{"start": 9, "end": 12, "label": "PER"}]},
@@ -195,7 +199,7 @@ def test_data_that_is_not_there_is_named(data, reason, tmp_path):
 
 def test_a_part_is_held_out_and_said_if_there_is_no_validation(tmp_path):
     said = finetune(tmp_path, "classify")
-    assert "No validation data is named: 4 examples of train.jsonl are held out, 4 groups" in said.err
+    assert "No validation data is named, so 4 of the 40 examples of train.jsonl are held out." in said.err
     assert report_of(tmp_path / "run")["cost"]["training_examples"] == 36
 
 

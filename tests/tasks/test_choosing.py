@@ -9,6 +9,7 @@ import yaml
 from small_tasks import finetune, report_of, rows_of, weft, write_rows
 from weft.model.families import design
 from weft.model.network import create
+from weft.tasks.plan import FEWEST_EXAMPLES
 from weft.tokens.order import Order
 from weft.train.loop import Hooks, TrainSpec, train
 from weft.train.record import read_metrics
@@ -92,6 +93,16 @@ def test_a_short_time_is_not_spent_on_validation(tmp_path):
     lines = read_metrics(tmp_path / "run")
     assert sum("validation_loss" in line for line in lines) == validations
     assert plan["validation_examples"] < 4000
+
+
+def test_a_validation_after_every_step_is_on_the_fewest_examples_of_a_short_time(tmp_path):
+    data = {
+        name: str(write_rows(tmp_path / f"{name}.jsonl", rows_of("classify", count)))
+        for name, count in (("train", 40), ("validation", 1000))
+    }
+    assert finetune(tmp_path, "classify", data=data, budget="1s", validate_every=1).code == 0
+    plan = yaml.safe_load((tmp_path / "run/recipe.yml").read_text())["finetune"]
+    assert (plan["validate_every"], plan["validation_examples"]) == (1, FEWEST_EXAMPLES)
 
 
 @pytest.mark.parametrize("has_test", [True, False])

@@ -125,6 +125,12 @@ def test_the_score_from_raw_text_is_that_of_given_words_if_the_words_come_out():
     assert plain.f1 == 0.5
 
 
+def test_chinese_that_was_set_apart_by_spaces_is_not_said_to_be_the_text_of_the_data():
+    example = Example(tuple("中国人民"), ("B-X", "I-X", "O", "O"), text="中 国 人 民")
+    found = from_raw_text(Cutter("characters"), [example], [example.gold], [example.gold], lambda _: [], entities=True)
+    assert found.facts["text"] == "words joined as text is written"
+
+
 def test_words_that_are_cut_wrongly_are_wrong():
     found = _score(Cutter(OLD), ["U.S.", "."], "U.S. .", ["B-LOC", "O"], ["B-LOC", "O"], entities=True)
     assert found.f1 == 0 and found.facts["sentences_rebuilt"] == 0

@@ -90,6 +90,8 @@ def test_pairs_that_share_a_side_stay_together():
     found = hold_out(Pair(), examples, 1, "train")
     kept, held = ({examples[i].given[0] for i in side} for side in (found.kept, found.held))
     assert len(found.held) == 9 and not kept & held
+    assert "so 9 of the 90 examples of train.tsv are held out." in found.sentence("train.tsv")
+    assert "stay together: these are 3 groups." in found.sentence("train.tsv")
 
 
 def test_where_all_hangs_together_a_part_is_held_out_all_the_same_and_said_to_leak():

@@ -37,16 +37,18 @@ class HeldOut:
     leaking: int = 0  # of what is held out, where no grouping leaves anything to learn from
 
     def sentence(self, where: str) -> str:
-        said = f"No validation data is named: {len(self.held):,} examples of {where} are held out"
+        total = len(self.held) + len(self.kept)
+        said = f"No validation data is named, so {len(self.held):,} of the {total:,} examples of {where} are held out."
         if self.leaking:
             return (
-                f"{said}. Nearly all examples share their texts, so {self.leaking:,} of these share one with training: "
+                f"{said} Nearly all examples share their texts, so {self.leaking:,} of these share one with training: "
                 "figures on them are too good. Name validation data (finetune.data.validation)."
             )
-        said += f", {self.groups:,} groups with all that shares a text with them; none was dropped"
+        if self.groups < len(self.held):
+            said += f" Examples that share a text stay together: these are {self.groups:,} groups."
         if self.phrases:
-            said += f". {self.phrases:,} short or common phrases stand in them and in other texts, and stay in training"
-        return f"{said}."
+            said += f" {self.phrases:,} short or common phrases stay in training, although texts held out have them."
+        return said
 
 
 def hold_out(task: Task, examples: Sequence[Example], seed: int, where: str) -> HeldOut:
@@ -163,7 +165,8 @@ def _draw(groups: Groups, labels: Sequence[str], count: int, seed: int) -> list[
                 left[label] -= its
             chosen.append(group)
             held += len(rows)
-        order = [group for group in order if group not in set(chosen)] if even and held < count else []
+        taken = set(chosen)
+        order = [group for group in order if group not in taken] if even and held < count else []
     if not chosen and members:
         least = min(members, key=lambda group: len(members[group]))
         return [least] if len(members[least]) <= LARGEST * len(labels) else []

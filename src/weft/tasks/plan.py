@@ -100,7 +100,8 @@ def choose(
     if budget.kind == "seconds":
         seconds = budget.amount / plan.seeds
         steps = _steps_in(seconds, median(times.get(plan.precision) or try_with(plan.precision)))
-        plan, validations = _quickly_validated(plan, seconds, steps, task, network, held_out)
+        asked = None if section.validate_every is None else math.ceil(steps / section.validate_every)
+        plan, validations = _quickly_validated(plan, seconds, asked, task, network, held_out)
     else:
         steps = _steps_of(budget, plan, inputs)
     interval = max(1, math.ceil(steps / validations))
@@ -130,16 +131,16 @@ def spec_of(plan: FinetunePlan, seed: int) -> TrainSpec:
 
 
 def _quickly_validated(
-    plan: FinetunePlan, seconds: float, steps: int, task: Task, network: Network, held_out: Sequence[Input]
+    plan: FinetunePlan, seconds: float, asked: int | None, task: Task, network: Network, held_out: Sequence[Input]
 ) -> tuple[FinetunePlan, int]:
-    """How often to validate, and on how many examples, so that it takes a small share of the time at most."""
+    """How often to validate (unless it was `asked` for), and on how many examples, so that it takes a small share of
+    the time at most.
+    """
     examples = len({one.example for one in held_out})
     wanted = min(plan.validation_examples or examples, examples)
     each = _validation_seconds(task, network, held_out) / examples
     allowed = VALIDATION_SHARE * seconds / max(each, 1e-9)  # examples, over all validations
-    validations = min(VALIDATIONS, max(FEWEST_VALIDATIONS, int(allowed / wanted)))
-    if plan.validate_every != 1:  # was asked for
-        validations = math.ceil(steps / plan.validate_every)
+    validations = asked or min(VALIDATIONS, max(FEWEST_VALIDATIONS, int(allowed / wanted)))
     most = max(FEWEST_EXAMPLES, int(allowed / validations))
     if plan.validation_examples is not None or most >= examples:
         return plan, validations

@@ -117,7 +117,7 @@ def from_raw_text(
         counts[row, 0] = len(ours & theirs), len(ours - theirs), len(theirs - ours)
         both += len(set(places[number]) & set(cut.places))
         of_all += len(places[number]) + len(cut.places)
-    given = sum(bool(examples[number].text) for number, _ in known)
+    given = sum(cut.text == examples[number].text for number, cut in known)
     facts = {
         "cut_by": cutter.said(),
         "text": "of the data" if given == len(known) else "words joined as text is written" if not given else "mixed",
