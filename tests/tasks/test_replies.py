@@ -7,6 +7,7 @@ from small_tasks import finetune, report_of, rows_of, write_rows
 from weft.evaluate.baselines.reply import cosines, reply_bits
 from weft.evaluate.ngram import NGram
 from weft.tasks.candidates import CANDIDATES, MOST_RANKED, hits, with_candidates
+from weft.tasks.evaluation import Subject
 from weft.tasks.task import Example
 
 
@@ -17,6 +18,20 @@ def test_candidates_are_the_right_reply_and_others_that_differ():
     for example, texts in found:
         assert texts[0] == example.gold and len(set(texts)) == len(texts) == CANDIDATES
     assert with_candidates([Example("", "same")] * 5) == []
+
+
+def test_bits_are_counted_for_the_bytes_that_were_read(tuned):
+    """A reply that is longer than the model reads is not the cheaper for it."""
+    subject = Subject.load(tuned("reply") / "model")
+    long = Example("hello", "hi Bob, it is Anna " * 40)
+    (nats, tokens, size), short = subject.task.losses(
+        subject.network, [long, Example("hello", "hi Böb")], subject.reader
+    )
+    (one,) = subject.task.inputs([long], subject.reader)
+    assert one.was_cut and short[2] == len("hi Böb".encode())
+    read = subject.reader.tokenizer.decode(one.asked.right[:-1].tolist())
+    assert nats > 0 and tokens == len(one.asked.right)
+    assert size == len(read.encode()) < len(long.gold)
 
 
 def test_equally_good_candidates_share_the_hit():

@@ -136,9 +136,9 @@ class Rewrite(Task):
         return [text.strip() for text in texts], count_cut(inputs)
 
     def losses(self, network: Network, examples: Sequence[Example], reader: Reader) -> np.ndarray:
-        """(N, 2): −log p of each right text, and its tokens."""
+        """(N, 3): −log p of each right text, its tokens and its bytes; of one that is cut, of what is left."""
         inputs, device = self.inputs(examples, reader), next(network.parameters()).device
-        found = np.zeros((len(examples), 2))
+        found = np.zeros((len(examples), 3))
         with torch.inference_mode():
             for part in groups(inputs):
                 picked = [inputs[i] for i in part]
@@ -149,7 +149,8 @@ class Rewrite(Task):
                 losses = F.cross_entropy(logits.float(), batch.targets, reduction="none")
                 of_each = losses.split([len(one.asked.right) for one in picked])
                 for one, rows in zip(picked, of_each, strict=True):
-                    found[one.example] = float(rows.double().sum()), len(rows)
+                    read = _bytes_read(examples[one.example].gold, one, reader)
+                    found[one.example] = float(rows.double().sum()), len(rows), read
         return found
 
     def measure(
@@ -181,6 +182,15 @@ class Rewrite(Task):
         return {name: getattr(self, name) for name in names}
 
 
+def _bytes_read(text: str, one: Input, reader: Reader) -> int:
+    """Of the right text, that an input has."""
+    if one.was_cut:
+        places = reader.tokenizer.engine.encode(text, add_special_tokens=False).offsets
+        kept = len(one.asked.right) - 1
+        text = text if kept >= len(places) else text[: places[kept - 1][1]] if kept else ""
+    return len(text.encode())
+
+
 def _of_replies(nats: np.ndarray, sizes: np.ndarray, scores: Sequence[np.ndarray]) -> Measured:
     counts, right = np.stack([nats, sizes], 1), hits(scores)
     figures = {name: float(value) for name, value in bits_per_byte(counts.sum(0)).items()}
@@ -191,7 +201,7 @@ def _of_replies(nats: np.ndarray, sizes: np.ndarray, scores: Sequence[np.ndarray
 
 
 def perplexity(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Of shape (…), from sums of `losses`, of shape (…, 2)."""
+    """Of shape (…), from sums of `losses`, of shape (…, 3)."""
     return {"perplexity": np.exp(np.minimum(ratio(counts[..., 0], counts[..., 1]), 700.0))}
 
 
@@ -236,9 +246,10 @@ class Reply(Translate):
         losses = self.losses(network, examples, reader)
         ranked = with_candidates(examples)
         asked = [replace(one, gold=text) for one, texts in ranked for text in texts]
-        scores = -np.divide(*self.losses(network, asked, reader).T) if asked else np.zeros(0)
+        likely = self.losses(network, asked, reader) if asked else np.zeros((0, 3))
+        scores = -likely[:, 0] / likely[:, 1]
         rows = np.split(scores, np.cumsum([len(texts) for _, texts in ranked])[:-1]) if asked else []
-        found = _of_replies(losses[:, 0], bytes_of(examples), rows)
+        found = _of_replies(losses[:, 0], losses[:, 2], rows)
         return Measured(
             {**found.figures, **{name: float(value) for name, value in perplexity(losses.sum(0)).items()}},
             {**found.intervals, **sum_intervals(losses, perplexity)},
