@@ -49,6 +49,19 @@ def test_a_run_is_kept_with_the_untuned_model_intervals_and_verdicts(results):
     assert "baseline: no difference shown (-4.0 points, -10.0 to 2.0); untuned model: no difference shown" in row
 
 
+def test_an_entry_that_was_measured_by_another_score_is_shown_with_that_score(results):
+    before = {**OLD, "score": 6.6, "interval": [6.5, 6.7], "classical": 8.8}
+    assert "| chrf | from nothing | **6.6** (6.5 – 6.7) | 8.8, TF-IDF |" in results.table({"cornell": before})[-1]
+    now = {**OLD, "figure": "hits_at_1"}
+    assert "| hits@1 of 20 | from nothing | **0.500** (0.400 – 0.600) |" in results.table({"cornell": now})[-1]
+    other = {**OLD, "figure": "mcc"}  # the experiment's score was changed since
+    assert "| mcc | MiniLM |" in results.table({"rte": other})[-1]
+
+
+def test_a_run_says_by_which_score_it_was_measured(results):
+    assert results.of_run(results.EXPERIMENTS["rte"], run_of("–"))["figure"] == "accuracy"
+
+
 @pytest.mark.parametrize(("verdict", "beaten"), [
     ("ahead by 3.0 points (1.0 to 5.0)", True), ("behind by 3.0 points (1.0 to 5.0)", False),
     ("no difference shown (1.0 points, -2.0 to 3.0)", False),
