@@ -1,8 +1,8 @@
 """C beside Python: a source file, compiled once for this machine and kept in the user's cache.
 
-What lies there is named by its source, compiler and processor. Without a compiler there is no library, and whoever asks
-must go without: every kernel has its formula in torch beside it. Why a kernel does not serve is kept, for `weft info`
-and a run's log. Symbols of OpenMP are those that torch has loaded, so both share one pool of threads.
+What lies there is named by its source, compiler and processor. Without a compiler there is no library: every kernel has
+its formula in torch as a fallback. Why a kernel does not serve is kept, for `weft info` and a run's log. Symbols
+of OpenMP are those that torch has loaded, so both share one pool of threads.
 
 Kernels that take tensors of a network are operators of torch (`torch.ops.weft`), so that fake tensors and
 `torch.compile` see their shapes. Defined without the layers of `torch.library.custom_op`: a call and its gradient cost
@@ -53,9 +53,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def threads() -> int:
-    """OpenMP's threads do not come along into a forked process; waiting for them would be for ever."""
-    return 1 if _is_forked else torch.get_num_threads()
+def threads(wanted: int | None = None) -> int:
+    """So many, or as many as torch has; one in a forked process: OpenMP's threads do not come along, and waiting for
+    them would be for ever.
+    """
+    return 1 if _is_forked else wanted or torch.get_num_threads()
 
 
 def operator(schema: str, compute: Callable[..., Any], shapes: Callable[..., Any]) -> Callable[..., Any]:

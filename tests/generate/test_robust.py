@@ -211,16 +211,23 @@ def test_weights_that_get_another_memory_during_a_stream_do_not_pull_it_away():
     assert [*begun, *stream] == written
 
 
-def test_a_forked_process_writes_on_without_the_threads_of_its_parent(two_threads):
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_a_forked_process_writes_on_without_the_threads_of_its_parent(is_loaded, two_threads):
+    """Also where the kernels are first asked for, and tried, in the child."""
     model = make_random("gpt2", vocabulary=5000)
     written = model.generate([1, 2, 3], max_new_tokens=4)
     child = os.fork()
     if child == 0:
         torch.set_num_threads(1)  # as every worker of a data loader does; torch's own threads are not there either
+        if not is_loaded:
+            load_kernels.cache_clear()
+            load_kernels()
         os._exit(0 if model.generate([1, 2, 3], max_new_tokens=4) == written else 1)
     deadline = time.monotonic() + 60
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             pytest.fail("it waits for ever")
+        time.sleep(0.01)
+    assert ended[1] == 0

@@ -3,7 +3,8 @@
 Writing a token multiplies a handful of rows with every weight once, and looks once at every key and value. torch's
 matrix product is made for many rows: with 4 of them it reads memory at half the speed that is there, with 16 at less.
 `kernels.c` reads at full speed; it is compiled once for this machine (a second) and kept in the user's cache. A row's
-result does not depend on how many others there are, to the bit. Without a compiler it goes without.
+result does not depend on how many others there are, to the bit. The fallback without a
+compiler is torch's own operations.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from weft.compiled import Kernel, load_tried, open_library
+from weft.compiled import Kernel, load_tried, open_library, threads
 
 SOURCE = Path(__file__).with_name("kernels.c")
 COLUMNS = 64  # as in kernels.c
@@ -56,7 +57,7 @@ def _multiplies(kernels: Kernels) -> bool:
             torch.randn(rows, depth, generator=chance, dtype=torch.float32),
             torch.ones(rows, width, dtype=torch.float32),
         )
-        kernels.multiply(x.data_ptr(), blocks.data_ptr(), None, out.data_ptr(), rows, depth, width, 1, 2)
+        kernels.multiply(x.data_ptr(), blocks.data_ptr(), None, out.data_ptr(), rows, depth, width, 1, threads(2))
         if not torch.allclose(out, x @ weight[:width].T + 1, atol=1e-4):
             return False
     return True
@@ -73,7 +74,7 @@ def _attends(kernels: Kernels) -> bool:
     pointers = [(tensor.data_ptr(), tensor.stride(0)) for tensor in (q, new[0], new[1])]
     kernels.attend(
         *pointers[0], *pointers[1], *pointers[2], keys.data_ptr(), values.data_ptr(), begins.data_ptr(), None, 0,
-        scores.data_ptr(), out.data_ptr(), 1, 1, heads, 1, width, columns, 0, 0, columns, 0.5, 2,
+        scores.data_ptr(), out.data_ptr(), 1, 1, heads, 1, width, columns, 0, 0, columns, 0.5, threads(2),
     )  # fmt: skip
     if not (torch.equal(keys[0, 0, -1], new[0, 0, 0]) and torch.equal(values[0, 0, -1], new[1, 0, 0])):
         return False
