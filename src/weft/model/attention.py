@@ -14,6 +14,7 @@ beats a padded batch with a mask by 2× and nested tensors by 15×.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from inspect import signature
 from typing import Protocol
 
@@ -233,6 +234,7 @@ def _has_varlen(q_THD: Tensor, view: View) -> bool:
 
 
 @torch.compiler.assume_constant_result
+@cache  # every layer of every step asks
 def _takes_windows() -> bool:
     """Whether this torch's kernel for variable lengths takes windows and grouped heads: it came without them."""
     try:

@@ -1,9 +1,9 @@
 """The passes of `layers.c` as operators of torch, and as functions with gradients.
 
-An operator allocates what it gives and hands the places to C. For fake tensors it stops after the first: shapes are the
-same. What an operator gives never shares memory with what it takes, as torch demands; that `Branch` gives `x` again,
-so that the gradients of both ways meet in one pass, is the function's affair. Dropout's seed is a tensor: drawing it is
-then a step of the graph like any other.
+An operator allocates what it gives and hands the places to C. For fake tensors it only allocates: shapes are the same.
+What an operator gives never shares memory with what it takes, as torch demands. `Rms` and `Layer` do give their input
+again, so that the gradients of both ways meet in one pass; they are functions with a gradient, not operators. Dropout's
+seed is a tensor: drawing it is then a step of the graph like any other.
 """
 
 import ctypes
