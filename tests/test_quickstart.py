@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quickstart import RECIPES, STEPS, in_minutes, shortfall
+from quickstart import ENDING_SECONDS, RECIPES, STEPS, in_minutes, seconds_left, shortfall
 from weft.recipe_file import read_recipe
 from weft.train.budget import read_budget
 from weft.train.planner import MASKED_BATCH, MASKED_STEPS
@@ -45,3 +45,10 @@ def test_a_model_that_is_no_success_is_said_to_be_none(key, ours, counted, says)
 @pytest.mark.parametrize(("seconds", "said"), [(10, "0.5 minutes"), (61, "1 minute"), (290, "5 minutes")])
 def test_times_are_said_in_half_minutes(seconds, said):
     assert in_minutes(seconds) == said
+
+
+def test_what_is_left_follows_the_speed_so_far():
+    expected = {"first": 100.0, "second": 60.0, "third": 80.0}
+    assert seconds_left(expected, {}) == 240 + ENDING_SECONDS
+    assert seconds_left(expected, {"first": 300.0}) == 3 * 140 + ENDING_SECONDS
+    assert seconds_left(expected, {"first": 60.0, "second": 20.0}) == 0.5 * 80 + ENDING_SECONDS
