@@ -2,6 +2,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import weft  # noqa: F401  # isort: skip  # before torch: it sets how threads wait
 import pytest
 import torch
 from hypothesis import settings

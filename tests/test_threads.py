@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from weft.threads import (
     usable_cores,
     use_threads,
 )
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
 
 
 def test_waiting_threads_hardly_spin():
@@ -38,11 +41,11 @@ def test_nothing_is_set_once_torch_is_there():
     assert environment == {}
 
 
-@pytest.mark.parametrize("first", ["weft", "weft.api", "weft.cli", "weft.model.network"])
+@pytest.mark.parametrize("first", ["weft", "weft.api", "weft.__main__", "weft.model.network", "quickstart"])
 def test_openmp_learns_of_it_whatever_is_imported_first(first):
     """libgomp tells how it was set when it is loaded."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
-    code = f"import {first}, torch"
+    code = f"import sys; sys.path.append({str(SCRIPTS)!r}); import {first}, torch"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**clean, "OMP_DISPLAY_ENV": "verbose"}, capture_output=True, text=True
     )

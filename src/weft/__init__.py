@@ -6,7 +6,8 @@
     model.embed(["one text", "another"])     # a vector per text
     model.logits([[1, 2, 3], [4, 5]])        # raw numbers, from token ids of unequal lengths
 
-Importing weft imports nothing heavy; torch comes with the first model.
+Importing weft imports nothing heavy; torch comes with the first model. A program that imports torch itself should
+import weft first, which sets how torch's threads wait for each other (docs/budget.md).
 """
 
 from typing import TYPE_CHECKING, Any
