@@ -51,6 +51,30 @@ def test_a_quote_does_not_stay_open_for_ever(monkeypatch):
     assert len([fields for _, fields in found if isinstance(fields, list)]) == 101
 
 
+def test_quotes_that_stay_open_on_every_line_are_not_read_again_and_again(monkeypatch):
+    monkeypatch.setattr(tables, "MOST_LINES", 1000)
+    given_out = 0
+
+    class Counted(tables._Replayed):
+        def __next__(self):
+            nonlocal given_out
+            given_out += 1
+            return super().__next__()
+
+    monkeypatch.setattr(tables, "_Replayed", Counted)
+    found = quoted('a,b\n"\n' + 'x","\n' * 3000 + "1,2\n")
+    assert found[0] == (1, ["a", "b"])
+    assert found[-1] == (3003, ["1", "2"])
+    assert all(isinstance(fields, str) for _, fields in found[1:-1])
+    assert given_out < 1000 + 3003 * 45  # once, and what is read again
+
+
+def test_a_long_field_is_whole_although_quotes_before_it_were_left_open():
+    body = "\n".join(f"line {number}" for number in range(500))
+    found = quoted('a,b\n1,"open\n' + "".join(f"{number},x\n" for number in range(100)) + f'2,"{body}"\n')
+    assert found[-1][1] == ["2", body]
+
+
 @pytest.mark.parametrize("text", ['1\t"a\n2\t""\n3\tb"c"\n'])
 def test_quotes_are_characters_like_any_other_between_tabs(text):
     found = list(read_tabbed(io.BytesIO(text.encode()), "utf-8"))

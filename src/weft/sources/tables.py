@@ -14,6 +14,9 @@ from weft.sources.lines import MOST_LINE, Line, read_lines
 
 Fields = tuple[int, list[str] | str]  # or why there are none: the end of a sentence that begins with the place
 MOST_LINES = 50_000  # that one field may hold; a quote that is open for longer was not meant to be one
+# Lines that may be read again, for each line of the file. Where more are, quotes open everywhere, and only short fields
+# are waited for: otherwise the time would grow with the square of the file.
+MOST_AGAIN, SHORT = 20, 20
 
 
 def read_tabbed(stream: IO[bytes], encoding: str, most: int | None = None) -> Iterator[Fields]:
@@ -73,15 +76,16 @@ class _Replayed:
         self.again: deque[Line] = deque()
         self.record: list[Line] = []
         self.size = 0
+        self.left = MOST_LINES  # lines that may still be read again
         self.is_over = False
 
     def __iter__(self) -> "_Replayed":
         return self
 
     def __next__(self) -> str:
-        if self.size > self.most or len(self.record) > MOST_LINES:
+        if self.size > self.most or len(self.record) > min(MOST_LINES, max(self.left, SHORT)):
             raise _EndlessRecord
-        line = self.again.popleft() if self.again else next(self.lines, None)
+        line = self.again.popleft() if self.again else self._next()
         if line is None:
             self.is_over = bool(self.record)
             raise StopIteration
@@ -89,7 +93,12 @@ class _Replayed:
         self.size += len(line.text)
         return line.text
 
+    def _next(self) -> Line | None:
+        self.left += MOST_AGAIN
+        return next(self.lines, None)
+
     def replay(self) -> None:
         """All lines of the record but its first."""
+        self.left -= len(self.record)
         self.again.extendleft(reversed(self.record[1:]))
         self.is_over = False
