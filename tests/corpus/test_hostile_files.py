@@ -55,6 +55,31 @@ def test_pages_with_more_tags_or_attributes_than_any_honest_one_are_refused(monk
         assert why_too_large(page) is None
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "<p ",
+        "</p ",
+        "<scripts><p ",
+        "<script/><p ",
+        "<SCRIPT>a<b</Script><p ",
+        "<script><p ",
+        "<!-- <script> --><p ",
+        "<!-- <script> --!><p ",
+        "<!--><script><p ",
+        "<!-- <p ",
+        "<p title='<script>'><p ",
+        '<p a=x" ',
+        '<p a="b" " ',
+        '<p a="<!" ',
+        "<p a='>' ",
+    ],
+)
+def test_nothing_before_the_attributes_of_a_tag_hides_them(begin):
+    many = " ".join(f"a{number}" for number in range(510))
+    assert why_too_large(f'{begin}{many} ">'.encode()) == "has a tag with more than 500 attributes"
+
+
 def test_text_in_the_depths_of_a_page_is_not_lost():
     page = "<html><body>" + "".join(f"<div>{number} {SENTENCE}" for number in range(1000))
     found = page_document(page.encode(), 0)
@@ -80,6 +105,19 @@ def test_the_names_in_a_tar_have_an_end(tmp_path, kind):
     found = list(scan(tmp_path / "a.tar.gz", Reading()))
     assert found[0].text == "text"
     assert found[1].reason.startswith("holds a name of 2,000,0")
+
+
+def test_what_a_tar_says_about_all_of_its_members_has_an_end(tmp_path):
+    out = io.BytesIO()
+    for number in range(30):
+        note = tarfile.TarInfo.create_pax_global_header({f"k{number}.{key}": "v" for key in range(100)})
+        entry = tarfile.TarInfo(f"{number}.txt")
+        entry.size = 4
+        out.write(note + entry.tobuf(tarfile.USTAR_FORMAT) + b"text".ljust(512, b"\0"))
+    (tmp_path / "a.tar").write_bytes(out.getvalue())
+    *found, last = scan(tmp_path / "a.tar", Reading())
+    assert [document.text for document in found] == ["text"] * 11
+    assert last.reason == "holds more than 1,000 notes about all of its members"
 
 
 def test_a_bomb_in_two_steps_is_refused_by_its_growth_in_both_together(tmp_path, monkeypatch):

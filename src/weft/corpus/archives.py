@@ -27,6 +27,7 @@ from weft.errors import needs
 MOST_BYTES = 2**36  # that a member may hold
 MOST_GROWTH, GROWTH_FROM = 200, 2**26  # times the bytes it comes from; counted beyond so many bytes
 MOST_NAME = 2**16  # bytes of a member's name, and of what else a tar says about it
+MOST_NOTES = 1000  # that a tar says about all of its members; each of them has a copy
 NOTES = (  # headers of a tar that are about the next: long names, PAX
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -128,6 +129,8 @@ class _Header(tarfile.TarInfo):
         """Where tarfile would read the whole name, however long."""
         if self.type in NOTES and self.size > MOST_NAME:
             raise Refused(f"holds a name of {self.size:,} bytes")
+        if self.type == tarfile.XGLTYPE and len(archive.pax_headers) > MOST_NOTES:
+            raise Refused(f"holds more than {MOST_NOTES:,} notes about all of its members")
         return super()._proc_member(archive)  # type: ignore[misc]
 
 
