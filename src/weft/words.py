@@ -41,6 +41,14 @@ _MAY_BE_ALONE = re.compile(
     "\U00016fe0-\U0001b2ff\U00020000-\U0003ffff]"
 )
 _IS_CHARACTER, _IS_LETTER, _MARK = map(regex.compile, (CHARACTER, _LETTER, r"\p{M}"))
+# Marks that end a sentence (Unicode's Sentence_Terminal) of scripts other than Latin and Chinese, and Tibetan's shad.
+# Not Burmese's U+104A, which is a comma, and not the double and compatibility forms (U+203C, U+FF0E …).
+ENDS_OF_SENTENCES = (
+    "\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u0f0d\u0f0e\u104b\u1362\u1367\u1368"
+    "\u166e\u1735\u1736\u17d4\u17d5\u1803\u1809\u1944\u1945\u1aa8-\u1aab\u1b4e\u1b4f\u1b5a\u1b5b\u1b5e\u1b5f\u1b7d-\u1b7f"
+    "\u1c3b\u1c3c\u1c7e\u1c7f\u2cf9-\u2cfb\u2e2e\u2e3c\u2e53\u2e54\ua4ff\ua60e\ua60f\ua6f3\ua6f7\ua876\ua877\ua8ce\ua8cf"
+    "\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb\uff61"
+)  # inside the brackets of a pattern
 TOKEN_BYTES, TOKEN_LETTERS = 4.3, 1.5  # in a token of a vocabulary of 32,000: of English; of Chinese, about
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,36 @@ def test_sentences_end_within_their_documents_and_the_last_with_it(tokenizer, tm
     starts = [0, *shards.sentences[:-1]]
     for part, start, end in zip(parts, starts, shards.sentences, strict=True):
         assert tokenizer.decode([number for number in shards[start:end] if number != 0]) == part
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "यह पहला वाक्य है। यह दूसरा है॥ क्या यह तीसरा है?",
+        "هل هذا أول؟ نعم، هذا هو. وهذا آخر!",
+        "یہ پہلا ہے۔ یہ دوسرا ہے۔ یہ تیسرا ہے۔",
+        "ပထမ၊ ဝါကျ။ ဒုတိယ။ တတိယ။",
+        "ប្រយោគទីមួយ។ ប្រយោគទីពីរ។ ប្រយោគទីបី៕",
+        "ይህ የመጀመሪያው ነው። ሁለተኛው ነው፧ ሦስተኛው ነው።",
+        "Սա առաջինն է։ Սա երկրորդն է։ Սա երրորդն է։",
+        "དང་པོ། གཉིས་པ། གསུམ་པ༎",
+        "One, e.g.1 here. Two (with 3.5 in it)! Three?",
+        "第一句。第二句！第三句？",
+    ],
+)
+def test_sentences_of_every_script_end_where_they_do(text):
+    parts = split_sentences(text)
+    assert "".join(parts) == text
+    assert len(parts) == 3
+
+
+def test_every_mark_of_unicode_that_ends_a_sentence_does_so():
+    others = "\u104a\u2024‼‽⁇⁈⁉．" + "\u2e60\u2e61︒︕︖﹒﹖﹗"  # a comma, double and compatibility forms, too new
+    marks = set(map(chr, range(0x10000))) - set(others)
+    marks = [mark for mark in sorted(marks) if regex.match(r"\p{Sentence_Terminal}", mark)]
+    assert len(marks) > 60
+    for mark in marks:
+        assert split_sentences(f"a{mark} b{mark} c") == [f"a{mark} ", f"b{mark} ", "c"], hex(ord(mark))
 
 
 @given(st.integers(0, 5000), st.integers(0, 7000))

@@ -21,7 +21,7 @@ from lxml import etree, html
 from weft.corpus.boilerplate import BESIDES, CONTENT, HARMLESS, LEAD, PHRASE, ROLES, SILENT, SUSPECT
 from weft.corpus.charset import decode, is_binary
 from weft.corpus.page_facts import Facts, read_facts
-from weft.words import weight_of
+from weft.words import ENDS_OF_SENTENCES, weight_of
 
 HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 BLOCKS = HEADINGS | frozenset(
@@ -34,7 +34,7 @@ INLINE = frozenset(("h1", "em", "strong", "b", "i"))  # nor these, which are par
 READS = 60  # letters of a block that reads like text; menus have shorter ones
 MOST_DEPTH, MOST_SUSPECTS = 100, 20  # of elements around a block; what is deeper counts as part of what is around it
 MOST_NAME, MOST_NAMES = 100, 1000  # characters of a class, of all classes of an element; the rest is not looked at
-ENDS = '.!?…。！？”"»“'
+ENDS = re.compile(rf"[.!?…。！？”\"»“{ENDS_OF_SENTENCES}]")
 HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 BREAK = "\0"  # stands for <br>; a page cannot hold it
@@ -263,7 +263,7 @@ def _lead(blocks: list[Block], spared: list[Block], main: Element) -> Iterator[B
 
 
 def _sounds_like_a_lead(block: Block) -> bool:
-    return block.text[-1] in ENDS or any(LEAD.search(_names(element)) for element in block.path[-3:])
+    return ENDS.match(block.text[-1]) is not None or any(LEAD.search(_names(element)) for element in block.path[-3:])
 
 
 def _may_lead(block: Block) -> bool:

@@ -27,12 +27,13 @@ from weft.errors import FolderError, InputError
 from weft.folders import read_json, to_json, write_file
 from weft.threads import usable_cores
 from weft.tokenizer.tokenizer import PIECE, Tokenizer, cut_long
+from weft.words import ENDS_OF_SENTENCES
 
 SHARD_BYTES = 64_000_000  # of text
 BATCH = max(500_000, 2 * PIECE * usable_cores())  # characters for the tokenizer at once: work for all threads
 SETTINGS = "tokens.json"
 # A sentence ends with its mark and closing quotes, or with its line. Nothing is lost: the parts join to the whole.
-SENTENCE = re.compile(r".+?(?:[.!?。！？…]+[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL)
+SENTENCE = re.compile(rf".+?(?:[.!?。！？…{ENDS_OF_SENTENCES}]+[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
