@@ -28,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+ROW_FORMAT = "csv, tsv, jsonl, json, parquet, conll, conllu or text. Default: by the file's ending."
 FORMAT = "Of all files: text, jsonl, json, csv, tsv, parquet, html, warc or wet. Default: by their endings."
 
 
@@ -190,13 +191,14 @@ def evaluate(
     ] = None,
     column: Annotated[list[str] | None, typer.Option(help="role=column, such as text=sentence; repeated.")] = None,
     encoding: Annotated[str, typer.Option(help="Of the files.")] = "utf-8",
+    format: Annotated[str | None, typer.Option(help=ROW_FORMAT)] = None,
     output: Annotated[Path | None, _output("A folder for report.html and .json.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """How good a model is at its task: metrics with intervals, the hardest mistakes, cost, a baseline beside it."""
     from weft.tasks.command import evaluate_model
 
-    print_facts(evaluate_model(model, data, task, train or [], column or [], encoding, output), as_json)
+    print_facts(evaluate_model(model, data, task, train or [], column or [], encoding, format, output), as_json)
 
 
 @app.command()
@@ -207,6 +209,7 @@ def predict(
     task: Annotated[str | None, typer.Option(help="What it is to do; as it was fine-tuned, if left out.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="role=column, such as text=sentence; repeated.")] = None,
     encoding: Annotated[str, typer.Option(help="Of the file.")] = "utf-8",
+    format: Annotated[str | None, typer.Option(help=ROW_FORMAT)] = None,
     details: Annotated[bool, typer.Option("--details", help="All labels, the next best answers.")] = False,
     output: Annotated[Path | None, _output("A file for the answers (.jsonl).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on behind what --output holds already.")] = False,
@@ -218,8 +221,8 @@ def predict(
     if (file is None) == (not texts):
         raise InputError("Give texts, or --file, one of them.")
     if file is None:
-        if output is not None or resume or column or encoding != "utf-8":
-            raise InputError("--output, --resume, --column and --encoding go with --file.")
+        if output is not None or resume or column or format or encoding != "utf-8":
+            raise InputError("--output, --resume, --column, --encoding and --format go with --file.")
         answers = predict_given(model, texts or [], task, details=details)
         if as_json:
             print(as_json_line({"answers": answers}))
@@ -229,7 +232,7 @@ def predict(
     if as_json and output is None:
         raise InputError("--json prints one object; give the answers a file with --output.")
     options: dict[str, Any] = {"details": details, "resume": resume}
-    facts = predict_rows(model, file, task, column or [], encoding, output, print_lines, **options)
+    facts = predict_rows(model, file, task, column or [], encoding, format, output, print_lines, **options)
     if as_json:
         print(as_json_line(facts))
 

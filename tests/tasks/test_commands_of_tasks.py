@@ -113,6 +113,11 @@ def test_the_columns_of_the_recipe_are_known_to_the_model(tmp_path):
     assert finetune(tmp_path, "classify", data=data).code == 0
     model = tmp_path / "run/model"
     assert weft("evaluate", model, tmp_path / "data.jsonl").code == 0
+    (tmp_path / "data.jsonl").rename(tmp_path / "data.of-tests")
+    assert "--format conll" in weft("evaluate", model, tmp_path / "data.of-tests").sentence
+    said = weft("evaluate", model, tmp_path / "data.of-tests", "--format", "jsonl", "--json")
+    assert json.loads(said.out)["examples"] == len(rows)
+    (tmp_path / "data.of-tests").rename(tmp_path / "data.jsonl")
     assert len(weft("predict", model, "--file", tmp_path / "data.jsonl").lines) == len(rows)
     others = [{"review": row["words"], "verdict": row["verdict"]} for row in rows]
     renamed = write_rows(tmp_path / "renamed.jsonl", others)

@@ -45,6 +45,17 @@ def test_a_blank_line_has_an_answer_too_so_that_lines_stay_in_step(model, tmp_pa
     assert "2 of 5 rows could not be answered; their lines say why." in said.err
 
 
+def test_a_file_of_any_name_is_read_as_it_is_said_to_be(model, tmp_path):
+    expected = library.load(model).predict(["good", "bad"])
+    for name, format, text in [
+        ("a.dat", "text", "good\nbad\n"),
+        ("a.txt", "csv", "text,n\ngood,1\nbad,2\n"),
+        ("a.out", "jsonl", '{"text": "good"}\n{"text": "bad"}\n'),
+    ]:
+        (tmp_path / name).write_text(text)
+        assert weft("predict", model, "--file", tmp_path / name, "--format", format).lines == expected
+
+
 def test_blank_lines_at_the_beginning_are_no_reason_to_stop(model, tmp_path):
     said = weft("predict", model, "--file", write_lines(tmp_path / "lines.txt", [""] * 450 + ["good"]))
     assert len(said.lines) == 451 and ["error" in line for line in said.lines] == [True] * 450 + [False]
@@ -117,6 +128,9 @@ def test_what_is_asked_for_must_make_sense(model, tmp_path):
         (["good", "--resume"], "go with --file"),
         (["good", "-o", tmp_path / "out"], "go with --file"),
         (["good", "--column", "text=a"], "go with --file"),
+        (["good", "--format", "csv"], "go with --file"),
+        (["--file", file, "--format", "cvs"], "--format"),
+        (["--file", file, "--format", "text", "--column", "text=a"], "lines.txt has lines only"),
         (["good", "--task", "pair"], "pair takes 2 texts together (text, second), not 1"),
         (["--file", file, "--resume"], "--resume goes with --output"),
         (["--file", file, "--json"], "give the answers a file with --output"),

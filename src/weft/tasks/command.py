@@ -25,6 +25,7 @@ def evaluate_model(
     train: Sequence[Path],
     columns: Sequence[str],
     encoding: str,
+    format: str | None,
     output: Path | None,
 ) -> dict[str, Any]:
     if output is not None and output.exists() and not output.is_dir():
@@ -33,7 +34,7 @@ def evaluate_model(
         raise InputError(f"{output} is a run, whose own report this would replace; choose another folder.")
     subject = Subject.load(model, task)
     require_packages(subject.task, beside=bool(train), without="weft evaluate without --train")
-    section = _section(columns, encoding, subject)
+    section = _section(columns, encoding, format, subject)
     split = _read(subject, data, section)
     known = _read(subject, train, section).examples if train else None
     trained, recipe = (
@@ -59,7 +60,7 @@ def _read(subject: Subject, paths: Sequence[Path], section: DataSection) -> Spli
     return split
 
 
-def _section(columns: Sequence[str], encoding: str, subject: Subject) -> DataSection:
+def _section(columns: Sequence[str], encoding: str, format: str | None, subject: Subject) -> DataSection:
     """The columns that were said now; for the other roles, those of the recipe that the model was tuned by. Who names
     columns means a file that has names for them.
     """
@@ -68,7 +69,8 @@ def _section(columns: Sequence[str], encoding: str, subject: Subject) -> DataSec
     facts: Any = subject.facts.get("recipe")
     data = facts.get("finetune", {}).get("data", {}) if isinstance(facts, dict) else {}
     kept = {key: value for key, value in data.items() if key in (*roles, "labels") or (key == "columns" and not said)}
-    return check_section(DataSection, {**kept, **said, "encoding": encoding}, "--column")
+    read = {"encoding": encoding, "format": check_section(DataSection, {"format": format}, "--format").format}
+    return check_section(DataSection, {**kept, **said, **read}, "--column")
 
 
 def _columns(said: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
@@ -101,6 +103,7 @@ def predict_rows(
     task: str | None,
     columns: Sequence[str],
     encoding: str,
+    format: str | None,
     output: Path | None,
     write: Write,
     *,
@@ -109,9 +112,11 @@ def predict_rows(
 ) -> dict[str, Any]:
     """The answers go to the output, if there is one, or else to `write`."""
     subject = Subject.load(model, task)
-    section = _section(columns, encoding, subject)
-    if ending(inner_name(file.name)) in TEXT:  # has lines, whatever the columns of the training data were called
+    section = _section(columns, encoding, format, subject)
+    if (
+        f".{format}" if format else ending(inner_name(file.name))
+    ) in TEXT:  # has lines, whatever the columns of the training data were called
         if columns:
             raise InputError(f"--column goes with tables; {file} has lines only.")
-        section = DataSection(encoding=encoding)
+        section = DataSection(encoding=encoding, format=section.format)
     return predict_file(subject, file, output, section, write, details=details, resume=resume)

@@ -165,6 +165,7 @@ def _asked(subject: Subject, source: Source, columns: Columns, data: DataSection
         "task": facts_of(subject.task),
         "columns": {role: list(name) if isinstance(name, tuple) else name for role, name in columns.items()},
         "encoding": data.encoding,
+        **({"format": data.format} if data.format else {}),
         "details": details,
     }
 

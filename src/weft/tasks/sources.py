@@ -112,7 +112,7 @@ class Source:
         raise InputError(
             f"{what} has {has}. Rows are read from {', '.join(ENDINGS)}, also compressed ({', '.join(COMPRESSED)}) or "
             f"in an archive ({', '.join(ARCHIVES)}); from a folder per class; from two parallel text files, as a list. "
-            "Or say how to read it, such as finetune.data.format=conll."
+            "Or say how to read it: finetune.data.format=conll in a recipe, --format conll elsewhere."
         )
 
     def role_of(self, name: str) -> Literal["rows", "text", "note", "stray"]:
