@@ -65,6 +65,11 @@ def test_a_pattern_passes_over_what_a_folder_does(folder):
     assert sorted(file.name for file in listing.passed_over) == sorted(UNKNOWN)
 
 
+def test_a_pattern_of_files_that_cannot_be_read_says_why(folder):
+    with pytest.raises(InputError, match=r"\*\.epub stands for no file .*ending that is not known.*format: text"):
+        build_corpus(section("texts/*.epub"), folder, folder / "corpus", workers=1)
+
+
 def test_a_format_holds_for_every_file_of_its_source(tmp_path):
     (tmp_path / "x.txt").write_text('{"text": "one"}\n')
     (tmp_path / "y.data").write_text('{"text": "two"}\n')

@@ -45,7 +45,7 @@ LIST, FAILURES = ".urls", "failures.json"
 SERVERS, REDIRECTS, TRIES = 8, 5, 3
 LONGEST_DELAY = 60.0  # seconds: a server that wants more than that between two pages gets no further visits
 ROBOTS_SECONDS = 24 * 3600.0  # RFC 9309, 2.4: after a day robots.txt is read again
-MOST_ADDRESSES = 1_000_000
+MOST_ADDRESSES, MOST_FAILURES = 1_000_000, 2**34  # failures in bytes
 PAGES = ("text/html", "application/xhtml+xml")
 CLOSED = "closed by robots.txt"
 
@@ -90,7 +90,8 @@ def pages_in(folder: Path) -> list[Path]:
 
 
 def failures_in(folder: Path) -> dict[str, str]:
-    return read_json(folder / FAILURES) if (folder / FAILURES).is_file() else {}
+    """A list of a million addresses may have as many failures."""
+    return read_json(folder / FAILURES, MOST_FAILURES) if (folder / FAILURES).is_file() else {}
 
 
 def read_addresses(path: str, base: Path) -> list[str]:
@@ -268,19 +269,19 @@ class Visitor:
     def _read_robots(self, address: Address, server: Server, inside: bool) -> None:
         """RFC 9309, 2.3.1. What can be read is obeyed; without one (4xx) everything is open; while a server cannot tell
         (5xx, too slow, leads astray), everything may be forbidden."""
-        server.robots, server.closed = None, ""
+        robots, closed = None, ""
         try:
             body = self._patiently(lambda: self._robots_of(address, server, inside))
         except NotFetched as why:
             if why.kind == REFUSED:  # the server itself may not be asked
                 raise
-            server.closed = f"is on a server whose robots.txt could not be read: it {why}"
+            closed = f"is on a server whose robots.txt could not be read: it {why}"
         else:
-            server.robots = read_robots(body, self.settings.agent)
-            asked = server.robots.crawl_delay
-            if asked is not None and asked > LONGEST_DELAY:
-                server.closed = f"is on a server that wants {asked:g} seconds between two pages"
-        server.known_since = time.monotonic()
+            robots = read_robots(body, self.settings.agent)
+            if robots.crawl_delay is not None and robots.crawl_delay > LONGEST_DELAY:
+                closed = f"is on a server that wants {robots.crawl_delay:g} seconds between two pages"
+        # At once, in the end: another thread may be about to ask what the rules of a day ago are.
+        server.robots, server.closed, server.known_since = robots, closed, time.monotonic()
 
     def _robots_of(self, address: Address, server: Server, inside: bool) -> bytes:
         limits = Limits(self.settings.timeout, MOST_BYTES, cut=True)

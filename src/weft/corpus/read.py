@@ -53,16 +53,15 @@ class Listing:
 
     def say_passed_over(self) -> None:
         if self.passed_over:
-            say(f"{said_passed_over(self.passed_over)} They are not read; a source's format: says how to.")
+            say(f"Not read: {said_passed_over(self.passed_over)} To read them, say how with format: or --format.")
 
 
 def said_passed_over(files: Sequence[Path]) -> str:
-    """3 files have endings that are not known (.epub 2, none 1): a.epub, b.epub, README."""
+    """3 files with an ending that is not known (.epub 2, none 1): a.epub, b.epub, README."""
     endings = Counter(unknown_ending(file.name) for file in files).most_common(SHOWN)
     kinds = ", ".join(f"{ending} {count:,}" for ending, count in endings)
     shown = ", ".join(file.name for file in files[:SHOWN]) + (" …" if len(files) > SHOWN else "")
-    is_one = len(files) == 1
-    return f"{len(files):,} file{'' if is_one else 's'} with an ending that is not known ({kinds}): {shown}."
+    return f"{len(files):,} file{'' if len(files) == 1 else 's'} with an ending that is not known ({kinds}): {shown}."
 
 
 def unknown_ending(name: str) -> str:
@@ -92,7 +91,7 @@ def list_files(sources: Sequence[Path], format: Format | None = None) -> Listing
         elif source.is_symlink() or source.exists():
             raise InputError(f"{source} is neither a file nor a folder.")
         elif matches := sorted(glob(str(source), recursive=True)):  # noqa: PTH207, Path.glob takes no absolute pattern
-            _add_matches(listing, [Path(match) for match in matches], format)
+            _add_matches(listing, source, [Path(match) for match in matches], format)
         else:
             raise InputError(not_found(source))
     return listing
@@ -108,12 +107,17 @@ def _add_folder(listing: Listing, folder: Path, format: Format | None) -> None:
         raise InputError(f"{folder} holds no text files ({', '.join((*FORMATS, *ARCHIVES))}).{said}")
 
 
-def _add_matches(listing: Listing, matches: Sequence[Path], format: Format | None) -> None:
+def _add_matches(listing: Listing, pattern: Path, matches: Sequence[Path], format: Format | None) -> None:
+    before, passed_over = len(listing.files), len(listing.passed_over)
     for match in matches:
         if match.is_dir():
             _add_folder(listing, match / "train" if is_corpus(match) else match, format)
         elif match.is_file():
             (listing.files if format or is_readable(match.name) else listing.passed_over).append(match)
+    if len(listing.files) == before:
+        others = listing.passed_over[passed_over:]
+        said = f": {said_passed_over(others)} Say how to read them, such as format: text." if others else "."
+        raise InputError(f"{pattern} stands for no file that can be read{said}")
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
@@ -163,7 +167,7 @@ def read_documents(sources: Sequence[Path], readings: Reading | Readings | None 
             elif not found.is_empty:
                 raise InputError(f"{file}{found.place} {found.reason}. {found.advice}".strip())
         if passed_over:
-            _say_once(f"{file}: {said_passed_over([Path(name) for name in passed_over])} They are not read.")
+            _say_once(f"{file}: not read: {said_passed_over([Path(name) for name in passed_over])}")
 
 
 def files_of(sources: Sequence[Path], readings: Reading | Readings | None) -> list[Path]:
