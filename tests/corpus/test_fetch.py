@@ -108,27 +108,6 @@ def paths(site):
         ("/picture", "is image/png, not a page"),
     ],
 )
-def test_the_rules_of_a_server_hold_until_they_are_known_anew(monkeypatch):
-    visitor, address = Visitor(FetchSection()), parse("https://example.org/page")
-    seen = []
-
-    def robots_of(place, server, inside):
-        seen.append(server.robots)
-        return b""
-
-    monkeypatch.setattr(visitor, "_robots_of", robots_of)
-    server = visitor._enter(address, inside=False)
-    before, server.known_since = server.robots, -1e9
-    visitor._enter(address, inside=False)
-    assert seen == [None, before] and before is not None
-
-
-def test_more_failures_can_be_read_than_a_manifest_may_hold(tmp_path, monkeypatch):
-    monkeypatch.setattr(fetch.read_json, "__defaults__", (100,))
-    fetch.write_file(tmp_path / fetch.FAILURES, fetch.to_json({f"https://a.org/{n}": "is gone" for n in range(10)}))
-    assert len(failures_in(tmp_path)) == 10
-
-
 def test_what_cannot_be_fetched_has_a_reason(path, reason, site):
     with pytest.raises(NotFetched, match=reason):
         Visitor(quick(site)).fetch(site.address + path)
@@ -278,3 +257,24 @@ def test_lists_that_are_none(tmp_path):
         read_addresses("a.urls", tmp_path)
     with pytest.raises(InputError, match="line 2"):
         read_addresses("b.urls", tmp_path)
+
+
+def test_the_rules_of_a_server_hold_until_they_are_known_anew(monkeypatch):
+    visitor, address = Visitor(FetchSection()), parse("https://example.org/page")
+    seen = []
+
+    def robots_of(place, server, inside):
+        seen.append(server.robots)
+        return b""
+
+    monkeypatch.setattr(visitor, "_robots_of", robots_of)
+    server = visitor._enter(address, inside=False)
+    before, server.known_since = server.robots, -1e9
+    visitor._enter(address, inside=False)
+    assert seen == [None, before] and before is not None
+
+
+def test_more_failures_can_be_read_than_a_manifest_may_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch.read_json, "__defaults__", (100,))
+    fetch.write_file(tmp_path / fetch.FAILURES, fetch.to_json({f"https://a.org/{n}": "is gone" for n in range(10)}))
+    assert len(failures_in(tmp_path)) == 10
