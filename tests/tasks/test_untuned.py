@@ -79,7 +79,7 @@ def test_the_features_that_tell_most_are_taken():
     draw = np.random.default_rng(0)
     gold = draw.integers(2, size=400)
     noise, signal = draw.normal(size=(400, 100)), gold[:, None] + 0.5 * draw.normal(size=(400, 1))
-    model = FrozenClassifier.fit([noise, signal], gold.tolist(), 3)
+    model = FrozenClassifier.fit([noise, signal], gold.tolist(), 3, np.arange(400))
     chances = model.probabilities([noise, signal])
     assert model.chosen == 1 and chances.shape == (400, 3) and (chances[:, 2] == 0).all()
     assert (chances.argmax(1) == gold).mean() > 0.8
@@ -90,7 +90,18 @@ def test_of_features_that_tell_the_same_the_simpler_are_taken():
     gold = draw.integers(2, size=400)
     signal = gold[:, None] + draw.normal(size=(400, 1))
     richer = np.hstack([signal, 0.1 * draw.normal(size=(400, 3))])
-    assert FrozenClassifier.fit([signal, richer], gold.tolist(), 2).chosen == 0
+    assert FrozenClassifier.fit([signal, richer], gold.tolist(), 2, np.arange(400)).chosen == 0
+
+
+def test_what_is_known_by_heart_from_a_shared_text_is_not_taken():
+    """Four examples share each text, and their label. The text's own vector tells nothing about a new text."""
+    draw = np.random.default_rng(5)
+    text = np.repeat(np.arange(100), 4)
+    gold = draw.integers(2, size=100)[text]
+    signal = gold[:, None] + 1.5 * draw.normal(size=(400, 1))
+    richer = np.hstack([signal, 3 * draw.normal(size=(100, 200))[text]])
+    assert FrozenClassifier.fit([signal, richer], gold.tolist(), 2, np.arange(400)).chosen == 1
+    assert FrozenClassifier.fit([signal, richer], gold.tolist(), 2, text).chosen == 0
 
 
 def test_training_examples_of_one_class_teach_that_class():

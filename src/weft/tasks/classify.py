@@ -33,6 +33,7 @@ from weft.model.packed import Packed
 from weft.objectives import answers
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_texts
+from weft.tasks.hold_out import group_examples
 from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text, with_unseen
 from weft.tasks.task import Embed, Example, Input, Reader, ReadOff, UnseenLabel
 
@@ -123,7 +124,8 @@ class Classify(ReadOff):
         self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
     ) -> tuple[str, list[np.ndarray], int]:
         learnt, asked = self._features(train, embed), self._features(examples, embed)
-        model = FrozenClassifier.fit(learnt, self._numbers(train).tolist(), len(self.labels))
+        groups = group_examples(self, train).of_example
+        model = FrozenClassifier.fit(learnt, self._numbers(train).tolist(), len(self.labels), groups)
         return "untuned vectors + logistic regression", list(model.probabilities(asked)), len(train)
 
     def _features(self, examples: Sequence[Example], embed: Embed) -> list[np.ndarray]:
@@ -229,9 +231,10 @@ class Several(Classify):
     ) -> tuple[str, list[np.ndarray], int]:
         (learnt,), (asked,) = self._features(train, embed), self._features(examples, embed)
         gold, answers = self._rows(train), np.zeros((len(examples), len(self.labels)))
+        groups = group_examples(self, train).of_example
         for number in range(len(self.labels)):
             if 0 < gold[:, number].sum() < len(train):
-                model = FrozenClassifier.fit([learnt], gold[:, number].astype(int).tolist(), 2)
+                model = FrozenClassifier.fit([learnt], gold[:, number].astype(int).tolist(), 2, groups)
                 answers[:, number] = model.probabilities([asked])[:, 1]
             else:
                 answers[:, number] = gold[0, number]
