@@ -232,7 +232,7 @@ class PretrainSection(Section):
     mask_share: float = Field(0.15, gt=0, lt=1)
     mask_unit: Literal["token", "word", "span", "cover"] = "token"
     precision: Literal["float32", "bfloat16"] | None = Field(None, description="bfloat16 where it is the faster one")
-    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads; OMP_NUM_THREADS, or one a core")
+    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads; else OMP_NUM_THREADS, else one per core")
     compile: bool | None = Field(None, description="torch.compile; measured if left out, when the run is long enough")
     seed: int = Field(0, ge=0, lt=2**31)
     log_every: int | None = Field(None, ge=1, description="steps")
@@ -350,7 +350,7 @@ class FinetuneSection(Section):
     sample: bool = Field(False, description="texts are drawn instead of searched for")
     max_new_tokens: int | None = Field(None, ge=1, description="of an answer; by the training targets if left out")
     precision: Literal["float32", "bfloat16"] | None = Field(None, description="bfloat16 where it is the faster one")
-    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads; OMP_NUM_THREADS, or one a core")
+    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads; else OMP_NUM_THREADS, else one per core")
     seed: int = Field(0, ge=0, lt=2**31)
     seeds: int = Field(1, ge=1, le=100, description="runs with seeds one after another; the best on validation is kept")
     log_every: int | None = Field(None, ge=1, description="steps")

@@ -10,7 +10,7 @@ import weft
 from weft.model.packed import pack
 from weft.recipe import ModelSection, PretrainSection
 from weft.train import scaling
-from weft.train.planner import MASKED_STEPS, fewest_steps
+from weft.train.planner import MASKED_STEPS, fewest_steps, minutes_for
 from weft.train.scaling import best_size, choose_size, expected_loss, ladder, weights_of
 from weft.train.trial import Cost, compile_stacks
 
@@ -135,3 +135,9 @@ def test_batches_grow_slowly_with_the_work():
         scaling.batch_for(flops, 256) for flops in (1e12, 1e14, 1e18)
     )
     assert scaling.batch_for(1.0, 64) == 8 * 64
+
+
+@pytest.mark.parametrize("budget", [10, 60, 120, 300])
+@pytest.mark.parametrize("steps", [1, 400, 799])
+def test_the_time_advised_for_more_steps_is_more_than_was_given(budget, steps):
+    assert 60 * minutes_for(800, steps, budget) >= 800 * (budget / steps) > budget

@@ -37,8 +37,8 @@ def missing_kernels() -> dict[str, str | None]:
 
 def _unfit(device: Device, dtype: DType) -> str | None:
     if device.type != "cpu":
-        return f"it is for CPU, and the weights are on {device.type}"
-    return None if dtype == float32 else f"it is for fp32, and the weights are in {str(dtype).removeprefix('torch.')}"
+        return f"it runs on the CPU, and the weights are on {device.type}"
+    return None if dtype == float32 else f"it takes fp32, and the weights are in {str(dtype).removeprefix('torch.')}"
 
 
 def _unattended(network: Network) -> str | None:
@@ -46,7 +46,7 @@ def _unattended(network: Network) -> str | None:
     if not stacks:
         return "this network has no attention"
     if any(stack.relative is not None for stack in stacks):
-        return "it knows no bias on the scores, which relative positions are"
+        return "relative positions are a bias on the scores, and it takes none"
     width = stacks[0].spec.block.attention.head_width
     wide = register_width()
     return f"heads are {width} wide, and it takes multiples of {wide}" if width % wide else None

@@ -269,7 +269,7 @@ def _stop_signals() -> Iterator[Callable[[], bool]]:
     handle signals.
     """
     if threading.current_thread() is not threading.main_thread():
-        say("Training in a thread: Ctrl-C is not handled here; a run that is ended goes on from its last checkpoint.")
+        say("Training outside the main thread: Ctrl-C is not handled here. --resume goes on from the last checkpoint.")
         yield lambda: False
         return
     asked: list[int] = []

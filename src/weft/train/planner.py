@@ -62,7 +62,7 @@ def make_plan(
         if settings.precision is None:
             plan = plan.model_copy(update={"precision": precision_for(model, plan, materials)})
     else:
-        model, plan, ends = _fit_into(deadline, model, settings, materials, length)
+        model, plan, ends = _fit_into(deadline, budget.amount, model, settings, materials, length)
     if settings.compile is None:
         plan = plan.model_copy(update={"compile": compiling_pays(model, plan, materials)})
     return Planned(model, plan, ends)
@@ -86,7 +86,7 @@ def _worth(materials: Materials) -> float:
 
 
 def _fit_into(
-    deadline: float, model: ModelSection, settings: PretrainSection, materials: Materials, length: int
+    deadline: float, budget: float, model: ModelSection, settings: PretrainSection, materials: Materials, length: int
 ) -> tuple[ModelSection, PretrainPlan, float]:
     peak = matmul_peak(device())
     say(f"Measuring this machine: {peak / 1e9:,.0f} GFLOP/s in matrix products ...")
@@ -114,7 +114,7 @@ def _fit_into(
         measure,
         peak,
         _worth(materials),
-        fewest,
+        math.ceil(fewest / (1 - VALIDATION_SHARE - END_SHARE)),
     )
     plan = chosen_for(model).model_copy(update={"precision": cost.precision})
     test = tokens_read(materials.objectives("test", plan), plan.sequence_length)
@@ -130,12 +130,16 @@ def _fit_into(
     validations = min(VALIDATIONS, max(2, int(VALIDATION_SHARE * left / max(spent, 1e-9))))
     steps = max(1, int((left - validations * spent) / cost.step))
     if steps < fewest:
-        longer = math.ceil((deadline - time.monotonic()) * fewest / steps / 60)
         say(
             f"Warning: there is time for {steps:,} steps. A masked model needs about {fewest:,} to learn more than "
-            f"which words are frequent: give it about {longer}m on this machine."
+            f"which words are frequent: give it about {minutes_for(fewest, steps, budget)}m on this machine."
         )
     return model, _scheduled(settings, plan, steps, validations), ends
+
+
+def minutes_for(wanted: int, steps: int, budget: float) -> int:
+    """A budget for the `wanted` steps, if one of so many seconds is enough for fewer `steps`."""
+    return math.ceil(budget * wanted / steps / 60)
 
 
 def fewest_steps(settings: PretrainSection, model: ModelSection) -> int:
