@@ -172,12 +172,13 @@ def finetune(
 ) -> None:
     """Teach a model a task: classify, tag, answer, translate …; with a report beside a classical method."""
     from weft.recipe_file import read_recipe
+    from weft.tasks.brief import in_brief
     from weft.tasks.finetune import finetune
 
     read = read_recipe(recipe, settings or ())
     folder = output or Path("runs") / read.name
     results = finetune(read, recipe.parent, folder, resume=resume)
-    print_facts(results, as_json)
+    print_facts(results if as_json else in_brief(results), as_json)
     print_next(f"weft predict {results['model']} TEXT", f"{folder}/report.html shows it.", quiet=as_json)
 
 
@@ -196,9 +197,11 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """How good a model is at its task: metrics with intervals, the hardest mistakes, cost, a baseline beside it."""
+    from weft.tasks.brief import in_brief
     from weft.tasks.command import evaluate_model
 
-    print_facts(evaluate_model(model, data, task, train or [], column or [], encoding, format, output), as_json)
+    results = evaluate_model(model, data, task, train or [], column or [], encoding, format, output)
+    print_facts(results if as_json else in_brief(results), as_json)
 
 
 @app.command()
@@ -247,9 +250,12 @@ def run(
     """The whole recipe: what is done is skipped, what was stopped goes on, what is out of date is done anew."""
     from weft.recipe_file import read_recipe
     from weft.run import run
+    from weft.tasks.brief import in_brief
 
     read = read_recipe(recipe, settings or ())
-    print_facts(run(read, recipe.parent, output or Path("runs") / read.name), as_json)
+    results = run(read, recipe.parent, output or Path("runs") / read.name)
+    is_judged = {"figures", "cost"} <= set(results)
+    print_facts(in_brief(results) if is_judged and not as_json else results, as_json)
 
 
 @app.command()

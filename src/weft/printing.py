@@ -45,8 +45,10 @@ def _readable(key: str, value: Any) -> str:
         return "\n".join(f"{name!s}  {show(item)}" for name, item in value.items())
     if isinstance(value, list):
         is_short = len(value) <= 5 and not all(isinstance(item, int | float) for item in value)
-        return ("\n" if is_short else "  ").join(str(item) for item in value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return ("\n" if is_short else "  ").join(_readable("", item) for item in value)
+    if isinstance(value, float):
+        return f"{value:,.6g}" if abs(value) < 1e5 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _size(count: float) -> str:

@@ -24,6 +24,7 @@ from weft.tasks.build import reader_for
 from weft.tasks.catalog import known_task
 from weft.tasks.crf import with_crf
 from weft.tasks.data import Split
+from weft.tasks.figure_names import between, name_of, number
 from weft.tasks.rewrite import HITS, Rewrite
 from weft.tasks.tag import Tag
 from weft.tasks.task import Example, Reader, ReadOff, Task
@@ -145,6 +146,7 @@ class Evaluation:
     def summary(self) -> dict[str, Any]:
         """The figures, with intervals, and the baseline's: one JSON object."""
         found: dict[str, Any] = {
+            "verdict": self.verdict,
             "examples": len(self.examples),
             "figures": self.figures,
             "intervals": {name: [gap.low, gap.high] for name, gap in self.judged.intervals.items()},
@@ -164,20 +166,39 @@ class Evaluation:
             found["verdicts"] = verdicts
         return found
 
+    @property
+    def verdict(self) -> str:
+        """One sentence. The model is worse than the baseline and better than the untuned model."""
+        gaps = [(name, one.difference) for name, one in self._others().items() if one.difference is not None]
+        if gaps:
+            return f"The model is {' and '.join(f'{_compared(gap)} the {name}' for name, gap in gaps)}."
+        name, gap = name_of(self.score, self.task.name), self.judged.intervals.get(self.score)
+        ends = f" (95 % interval {between(self.score, (gap.low, gap.high))})" if gap else ""
+        return f"{name[0].upper()}{name[1:]} is {number(self.score, self.figures[self.score])}{ends}."
+
     def verdicts(self) -> list[str]:
         """What the differences show, in words."""
         found = []
-        if self.baseline is not None and (gap := self.baseline.difference) is not None:
-            found.append(f"Against the baseline ({self.baseline.name}): {gap.verdict} in {gap.figure}.")
-        if self.untuned is not None and (gap := self.untuned.difference) is not None:
-            said = f"Against the untuned model ({self.untuned.name}): {gap.verdict} in {gap.figure}."
-            found.append(said if gap.is_ahead else f"{said} Tuning does not beat the untuned model.")
+        for name, one in self._others().items():
+            if (gap := one.difference) is not None:
+                figure = name_of(gap.figure, self.task.name)
+                found.append(f"Against the {name} ({one.name}): {gap.verdict} in {figure}.")
+                if one is self.untuned and not gap.is_ahead:
+                    found[-1] += " Tuning does not beat the untuned model."
         return found
+
+    def _others(self) -> dict[str, Compared]:
+        others = {"baseline": self.baseline, "untuned model": self.untuned}
+        return {name: one for name, one in others.items() if one is not None}
 
     def mistakes(self, most: int = SHOWN) -> list[tuple[Example, Any]]:
         """The hardest first; none that is right."""
         order = [i for i in np.argsort(-self.judged.regret, kind="stable") if self.judged.credit[i] < 1]
         return [(self.examples[i], self.answers[i]) for i in order[:most]]
+
+
+def _compared(gap: Difference) -> str:
+    return "better than" if gap.is_ahead else "worse than" if gap.is_behind else "not shown to differ from"
 
 
 def require_packages(task: Task | type[Task], *, beside: bool, without: str) -> None:

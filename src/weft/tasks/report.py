@@ -9,24 +9,15 @@ from weft.charts import Line, chart, smooth
 from weft.evaluate.judged import Judged
 from weft.folders import to_json, write_file
 from weft.page import bars, grid, page, table, tiles
-from weft.tasks.classify import Classify
 from weft.tasks.data import Split
 from weft.tasks.evaluation import SHOWN, Evaluation
+from weft.tasks.figure_names import between, name_of, number
 from weft.tasks.task import Task
 from weft.train.record import read_metrics
 from weft.train.run_folder import seed_folder
 
 REPORT, FACTS = "report.html", "report.json"
 MOST_TEXT = 400  # characters of an example that are shown
-NAMES = {
-    "accuracy": "accuracy", "f1": "F1", "f1_micro": "F1, micro", "f1_weighted": "F1, weighted", "mcc": "Matthews",
-    "exact": "exactly right", "bleu": "BLEU", "chrf": "chrF", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum", "pearson": "Pearson", "spearman": "Spearman",
-    "slot_f1": "slots, F1", "intent": "intents right", "f1_macro": "F1, macro", "rmse": "RMSE", "mae": "mean error",
-    "f1_raw": "F1 from raw text", "slot_f1_raw": "slots, F1 from raw text",
-    "hits_at_1": "hits@1 of 20 candidates", "bits_per_byte": "bits per byte of the right reply",
-    "distinct": "different texts", "perplexity": "perplexity",
-}  # fmt: skip
 
 
 def write_task_report(
@@ -51,10 +42,10 @@ def write_task_report(
 
 def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
     task, judged, score = evaluation.task, evaluation.judged, evaluation.score
-    shown = {_named(task, key): _number(key, value) for key, value in judged.figures.items()}
+    shown = {name_of(key, task.name): number(key, value) for key, value in judged.figures.items()}
     shown = dict(list(shown.items())[:4])
     if evaluation.baseline is not None:
-        shown[f"{_named(task, score)}, {evaluation.baseline.name}"] = _number(
+        shown[f"{name_of(score, task.name)}, {evaluation.baseline.name}"] = number(
             score, evaluation.baseline.judged.figures[score]
         )
     said = f"{task.name}, judged on {len(evaluation.examples):,} examples of {evaluation.where}"
@@ -62,6 +53,8 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
         said += f", {evaluation.cut:,} of them longer than the model reads: cut, or read in windows"
     return [
         f"<h1>{escape(name)}</h1>",
+        f"<p><strong>{escape(evaluation.verdict)}</strong></p>",
+        *(f"<p>{escape(verdict)}</p>" for verdict in evaluation.verdicts()),
         f"<p>{escape(said)}</p>",
         *(f"<p>{escape(note)}</p>" for note in evaluation.notes),
         tiles(shown),
@@ -71,7 +64,7 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
         _curves(task, folder, facts.get("training", {}), score),
         *(f"<h2>{escape(one.title)}</h2>{grid(one.headings, one.rows)}" for one in judged.tables),
         "<h2>Short and long</h2>",
-        bars([(title, mean, 1.0, f"{mean:.3f} of {count:,}") for title, count, mean in evaluation.slices]),
+        bars([(title, mean, 1.0, f"{mean:.3f} on {count:,} examples") for title, count, mean in evaluation.slices]),
         _calibration(evaluation),
         _learnt_from(facts.get("training", {})),
         "<h2>The hardest mistakes</h2>",
@@ -83,15 +76,6 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
     ]
 
 
-def _named(task: Task, key: str) -> str:
-    """F1 is the mean of the classes' where there are classes, and counts entities or words elsewhere."""
-    return "F1, macro" if key == "f1" and isinstance(task, Classify) else NAMES.get(key, key)
-
-
-def _number(key: str, value: float) -> str:
-    return f"{value:.1f}" if key in ("bleu", "chrf", "perplexity") else f"{value:.3f}"
-
-
 def _comparison(evaluation: Evaluation) -> str:
     judged = evaluation.judged
     others = [one for one in (evaluation.baseline, evaluation.untuned) if one is not None]
@@ -100,20 +84,20 @@ def _comparison(evaluation: Evaluation) -> str:
         headings += [one.name, "95 % interval"]
     rows = []
     for key, value in judged.figures.items():
-        row = [_named(evaluation.task, key), _number(key, value), _interval(key, judged)]
+        row = [name_of(key, evaluation.task.name), number(key, value), _interval(key, judged)]
         for one in others:
             known = one.judged.figures
-            row += [_number(key, known[key]) if key in known else "", _interval(key, one.judged)]
+            row += [number(key, known[key]) if key in known else "", _interval(key, one.judged)]
         rows.append(row)
-    said = "".join(f"<p>{escape(verdict)}</p>" for verdict in evaluation.verdicts())
-    if evaluation.untuned is not None and evaluation.untuned.learnt_from:
-        said += f"<p>The untuned vectors' regression learnt from {evaluation.untuned.learnt_from:,} examples.</p>"
-    return said + grid(headings, rows)
+    said = ""
+    if evaluation.untuned is not None and (count := evaluation.untuned.learnt_from):
+        said = f"<p>The logistic regression on untuned vectors learnt from {count:,} examples.</p>"
+    return grid(headings, rows) + said
 
 
 def _interval(key: str, judged: Judged) -> str:
     gap = judged.intervals.get(key)
-    return f"{_number(key, gap.low)} – {_number(key, gap.high)}" if gap else ""
+    return between(key, (gap.low, gap.high)) if gap else ""
 
 
 def _from_raw_text(facts: dict[str, Any] | None) -> str:
@@ -139,7 +123,7 @@ def _curves(task: Task, folder: Path, training: dict[str, Any], score: str) -> s
     parts = [f"<h2>Loss</h2><figure>{chart([*lines, Line('validation', 'var(--b)', held_out)], 'step')}</figure>"]
     points = [(line["step"], line[f"validation_{score}"]) for line in metrics if f"validation_{score}" in line]
     if len(points) > 1:
-        title = f"{_named(task, score)} on validation"
+        title = f"{name_of(score, task.name)} on validation"
         title = title[0].upper() + title[1:]
         parts.append(f"<h2>{title}</h2><figure>{chart([Line('validation', 'var(--b)', points)], 'step')}</figure>")
     return "".join(parts)
@@ -155,21 +139,21 @@ def _learnt_from(training: dict[str, Any]) -> str:
         more = f"<p>and {len(classes) - SHOWN:,} more</p>" if len(classes) > SHOWN else ""
         parts.append(f"<h2>Classes in the training data</h2>{bars(rows)}{more}")
     if seeds := training.get("seeds"):
-        said = f"On validation: {_said_spread(seeds)}"
+        said = f"On validation: {_said_spread(seeds, training['task'])}"
         if "test" in seeds:
-            said += f"; on test: {_said_spread(seeds['test'])}"
+            said += f"; on test: {_said_spread(seeds['test'], training['task'])}"
         said += ". The best model on validation was kept."
         said += f" They took {seeds['training_seconds']:,} s."
         parts.append(f"<h2>Several seeds</h2><p>{said}</p>")
     return "".join(parts)
 
 
-def _said_spread(spread: dict[str, Any]) -> str:
+def _said_spread(spread: dict[str, Any], task: str) -> str:
     """Mean and deviation of several seeds, and each."""
-    scores = ", ".join(f"{score:.3f}" for score in spread["scores"])
-    return (
-        f"{NAMES.get(spread['figure'], spread['figure'])} {spread['mean']:.3f} ± {spread['deviation']:.3f} ({scores})"
-    )
+    figure = spread["figure"]
+    scores = ", ".join(number(figure, score) for score in spread["scores"])
+    mean, deviation = (number(figure, spread[key]) for key in ("mean", "deviation"))
+    return f"{name_of(figure, task)} {mean} ± {deviation} ({scores})"
 
 
 def _calibration(evaluation: Evaluation) -> str:
@@ -177,7 +161,7 @@ def _calibration(evaluation: Evaluation) -> str:
     if found is None:
         return ""
     rows = [
-        (f"said {one.confidence:.0%}", one.accuracy, 1.0, f"{one.accuracy:.0%} right of {one.count:,}")
+        (f"said {one.confidence:.0%}", one.accuracy, 1.0, f"{one.accuracy:.0%} of {one.count:,} right")
         for one in found.bins
     ]
     return f"<h2>As sure as it is right? (off by {found.ece:.1%} on average)</h2>{bars(rows)}"

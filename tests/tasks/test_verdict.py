@@ -1,0 +1,55 @@
+"""What a reader sees first, on the page and on the terminal: a verdict in words, then figures that are rounded."""
+
+import json
+import re
+
+import pytest
+
+from small_tasks import finetune, report_of, weft
+from weft.evaluate.difference import Difference
+from weft.evaluate.judged import Judged
+from weft.tasks.brief import in_brief
+from weft.tasks.classify import Classify
+from weft.tasks.evaluation import Compared, Evaluation
+
+AHEAD, BEHIND, LEVEL = (Difference("accuracy", *ends) for ends in ((2, 1, 3), (-2, -3, -1), (0, -1, 1)))
+LONG = re.compile(r"\d\.\d{5}")
+
+
+def evaluation(baseline=None, untuned=None):
+    judged = Judged({"accuracy": 0.7151}, {}, None, None)
+    beside = [None if gap is None else Compared("it", judged, 0.0, gap) for gap in (baseline, untuned)]
+    return Evaluation(Classify(), "test", [], [], judged, [], {}, 0, *beside)
+
+
+@pytest.mark.parametrize(("gaps", "said"), [
+    ((AHEAD, AHEAD), "The model is better than the baseline and better than the untuned model."),
+    ((BEHIND, LEVEL), "The model is worse than the baseline and not shown to differ from the untuned model."),
+    ((LEVEL, None), "The model is not shown to differ from the baseline."),
+    ((None, None), "Accuracy is 0.715."),
+])  # fmt: skip
+def test_the_verdict_is_one_sentence_in_words(gaps, said):
+    assert evaluation(*gaps).verdict == said
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "similarity", "reply"])
+def test_the_report_and_what_is_printed_begin_with_the_verdict(task, tuned, tmp_path):
+    run = tuned(task)
+    verdict = report_of(run)["verdict"]
+    page = (run / "report.html").read_text()
+    assert page.partition("</h1>")[2].lstrip().startswith(f"<p><strong>{verdict}</strong></p>")
+    results = json.loads((run / "weft.json").read_text())["results"]
+    printed = in_brief(results)
+    assert next(iter(printed.items())) == ("verdict", verdict)
+    assert not LONG.search(" ".join(map(str, printed.values())))
+    for value in results["figures"].values():
+        assert any(f"{value:.{digits}f}" in str(row) for row in printed.values() for digits in (1, 3))
+
+
+def test_people_get_the_verdict_and_programs_all_of_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    said = finetune(tmp_path, "classify", baseline=True)
+    assert said.out.startswith("verdict") and not LONG.search(said.out)
+    model, data = tmp_path / "run/model", tmp_path / "train.jsonl"
+    assert weft("evaluate", model, data).out.startswith("verdict")
+    assert {"verdict", "figures", "intervals", "cost"} <= set(json.loads(weft("evaluate", model, data, "--json").out))
