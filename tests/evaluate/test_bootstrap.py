@@ -7,6 +7,7 @@ from weft.errors import InputError
 from weft.evaluate.bootstrap import (
     Interval,
     class_intervals,
+    clustered_mean_interval,
     example_intervals,
     mean_interval,
     proportion_interval,
@@ -52,6 +53,27 @@ def test_intervals_of_f1_hold_the_truth_as_often_as_they_say():
     samples = np.random.default_rng(3).poisson(rates, (TRIALS, 100, 3))
     intervals = [sum_intervals(counts, f1, rounds=300)["f1"] for counts in samples]
     assert covered(intervals, f1(rates)["f1"]) == pytest.approx(0.95, abs=0.06)
+
+
+def test_intervals_of_a_mean_in_clusters_hold_the_truth_where_single_examples_would_not():
+    generator = np.random.default_rng(5)
+    clusters = [number // 6 for number in range(300)]
+    chances = np.repeat(generator.beta(1.5, 1.0, (TRIALS, 50)), 6, axis=1)  # how hard each text is
+    samples = (generator.random(chances.shape) < chances).astype(float)
+    truth = 1.5 / 2.5
+    found = [clustered_mean_interval(values, clusters, rounds=300) for values in samples]
+    assert covered(found, truth) == pytest.approx(0.95, abs=0.05)
+    assert covered([mean_interval(values, rounds=300) for values in samples], truth) < 0.88
+
+
+@pytest.mark.parametrize("clusters", [range(40), [0] * 40, [number // 20 for number in range(40)]])
+def test_clusters_of_one_example_or_too_few_of_them_are_single_examples(clusters):
+    values = np.arange(40) % 3 == 0
+    assert clustered_mean_interval(values, list(clusters)) == mean_interval(values)
+
+
+def test_clusters_that_are_all_right_are_no_certainty():
+    assert clustered_mean_interval(np.ones(40), [n // 2 for n in range(40)]) == mean_interval(np.ones(40))
 
 
 def test_figures_of_classes_are_drawn_as_sums_are():

@@ -6,11 +6,14 @@ import re
 import pytest
 
 from small_tasks import finetune, report_of, weft
+from weft.evaluate.bootstrap import mean_interval
 from weft.evaluate.difference import Difference
 from weft.evaluate.judged import Judged
+from weft.tasks.answer import Answer, Candidate, Gold
 from weft.tasks.brief import in_brief
 from weft.tasks.classify import Classify
 from weft.tasks.evaluation import Compared, Evaluation
+from weft.tasks.task import Example
 
 AHEAD, BEHIND, LEVEL = (Difference("accuracy", *ends) for ends in ((2, 1, 3), (-2, -3, -1), (0, -1, 1)))
 LONG = re.compile(r"\d\.\d{5}")
@@ -53,3 +56,12 @@ def test_people_get_the_verdict_and_programs_all_of_it(tmp_path, monkeypatch):
     model, data = tmp_path / "run/model", tmp_path / "train.jsonl"
     assert weft("evaluate", model, data).out.startswith("verdict")
     assert {"verdict", "figures", "intervals", "cost"} <= set(json.loads(weft("evaluate", model, data, "--json").out))
+
+
+def test_questions_about_one_context_are_drawn_together():
+    golds = (Gold("Anna", 0),)
+    examples = [Example((f"question {n}", f"Anna, {n // 5}"), golds) for n in range(100)]
+    answers = [[Candidate("Anna" if n // 5 % 2 else "Bob", 0, 4, 1.0)] for n in range(100)]
+    found = Answer().judge(examples, answers).intervals["f1"]
+    alone = mean_interval([float(n // 5 % 2) for n in range(100)])
+    assert found.low < alone.low < 0.5 < alone.high < found.high

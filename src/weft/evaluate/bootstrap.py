@@ -9,7 +9,7 @@ round, so that two who have answered the same questions can be compared round by
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
@@ -21,6 +21,7 @@ from weft.evaluate.classes import class_figures
 
 Figures = Callable[[np.ndarray], dict[str, np.ndarray]]
 ROUNDS, LEVEL, SEED = 1000, 0.95, 0
+FEWEST_CLUSTERS = 10
 AT_ONCE = 4_000_000  # numbers that are drawn and held at a time, 32 MB
 
 
@@ -51,6 +52,24 @@ def mean_interval(values: ArrayLike, *, rounds: int = ROUNDS, level: float = LEV
     if ((values == 0) | (values == 1)).all():
         return Interval(*proportion_interval(int(values.sum()), len(values), level=level), drawn)
     return _middle(drawn, level)
+
+
+def clustered_mean_interval(
+    values: ArrayLike, clusters: Sequence[Hashable], *, rounds: int = ROUNDS, level: float = LEVEL, seed: int = SEED
+) -> Interval:
+    """Of the mean of a value per example, where examples of one cluster (questions about one text) are right or wrong
+    together: clusters are drawn, each as a whole. Never narrower than if every example stood for itself; a few clusters
+    cannot be drawn from, so then it does.
+    """
+    values = np.asarray(values, np.float64)
+    alone = mean_interval(values, rounds=rounds, level=level, seed=seed)
+    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    if len(numbers) == len(values) or len(numbers) < FEWEST_CLUSTERS:
+        return alone
+    of = np.asarray([numbers[cluster] for cluster in clusters])
+    sums = _drawn_sums(np.stack([np.bincount(of, values), np.bincount(of)], 1), rounds, seed)
+    found = _middle(sums[:, 0] / sums[:, 1], level)
+    return Interval(min(found.low, alone.low), max(found.high, alone.high), found.drawn)
 
 
 def sum_intervals(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from weft.evaluate.answers import answer_figures, exact, overlap
 from weft.evaluate.baselines.answer import AnswerOverlap
-from weft.evaluate.bootstrap import mean_interval
+from weft.evaluate.bootstrap import clustered_mean_interval
 from weft.evaluate.judged import Judged
 from weft.model.network import Network
 from weft.model.packed import Packed
@@ -132,7 +132,8 @@ class Answer(ReadOff):
         said = [(answer[0].text, _texts(example)) for answer, example in zip(answers, examples, strict=True)]
         f1 = np.asarray([overlap(text, golds) for text, golds in said])
         right = np.asarray([exact(text, golds) for text, golds in said])
-        intervals = {"f1": mean_interval(f1), "exact": mean_interval(right)}
+        contexts = [example.given[1] for example in examples]
+        intervals = {name: clustered_mean_interval(each, contexts) for name, each in (("f1", f1), ("exact", right))}
         sure = np.asarray([_shares(answer)[0] for answer in answers])
         return Judged(self.figures(examples, answers), intervals, f1, (1 - f1) * sure)
 
