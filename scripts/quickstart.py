@@ -119,16 +119,18 @@ def show_figures(screen: Console, made: dict[str, Trained]) -> None:
             key, title = ("bits_per_character", f"GPT of {what}: bits per character, less is better")
         ours, counted = (f"{results[by][key]:{'.2f' if what else '.0%'}}" for by in ("validation", "by_counting"))
         table.add_row(title, ours, f"{counted} ({results['by_counting']['name']})", f"{made[name].seconds:.0f} s")
-        notes += [f"{title.partition(':')[0]}: {reason}" for reason in [shortfall(results)] if reason]
+        notes += [f"{title.partition(':')[0]}: {reason}" for reason in [shortfall(name, results)] if reason]
     screen.print(table)
     for note in notes:
         screen.print(note, style="bold red")
 
 
-def shortfall(results: dict[str, Any]) -> str | None:
-    """Why this is not a success; none if it is."""
+def shortfall(name: str, results: dict[str, Any]) -> str | None:
+    """Why this is not a success, and what to try; none if it is one."""
     validation, counted = results["validation"], results["by_counting"]
-    more = f"{results['steps']:,} steps were too few; try pretrain.budget='{2 * results['steps']} steps'."
+    steps = results["steps"]
+    more = f"{steps:,} steps were too few. Try: "
+    more += f"weft pretrain recipes/{name}.yml pretrain.budget='{2 * steps} steps' -o runs/longer"
     if "bits_per_character" in counted:
         worse = validation["bits_per_character"] >= counted["bits_per_character"]
         return f"has not beaten the {counted['name']}. {more}" if worse else None
