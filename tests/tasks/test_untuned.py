@@ -107,7 +107,7 @@ def test_what_is_known_by_heart_from_a_shared_text_is_not_taken():
 def test_training_examples_of_one_class_teach_that_class():
     """Of a rare class there may be none among those that the untuned model is given."""
     features = np.random.default_rng(0).normal(size=(10, 3))
-    chances = FrozenClassifier.fit([features], [1] * 10, 3).probabilities([features])
+    chances = FrozenClassifier.fit([features], [1] * 10, 3, np.arange(10)).probabilities([features])
     assert (chances == [0, 1, 0]).all()
 
 
