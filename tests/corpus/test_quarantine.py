@@ -87,6 +87,20 @@ def test_a_resumed_build_does_the_piece_that_may_have_killed_it_alone(tmp_path):
     assert Path(piece["folder"]).is_dir()
 
 
+@pytest.mark.parametrize("deaths", [0, 1])
+def test_an_old_mark_is_no_sign_that_its_next_process_is_stalled(deaths, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(quarantine, "STALLED", 60.0)
+    piece = {"folder": str(tmp_path / "00000"), "parts": [{"shown": "good"}]}
+    quarantine.mark_of(piece).write_text(json.dumps([1, 0]))
+    os.utime(quarantine.mark_of(piece), (0, 0))
+    runs = []
+    real = quarantine._run_alone
+    monkeypatch.setattr(quarantine, "_run_alone", lambda *arguments: runs.append(real(*arguments)) or runs[-1])
+    quarantine._work_alone_on(piece, fragile, deaths=deaths)
+    assert runs == [None]
+    assert capsys.readouterr().err == ""
+
+
 def stuck(piece):
     with Mark(piece) as mark:
         mark.at(0)

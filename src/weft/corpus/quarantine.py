@@ -90,6 +90,7 @@ def work_safely_on(pieces: Sequence[Piece], work: Work, workers: int | None = No
 def _work_alone_on(piece: Piece, work: Work, deaths: int) -> None:
     """Until it is done: every second death at a part puts it aside."""
     died: Counter[int] = Counter({_part(piece): deaths})
+    mark_of(piece).unlink(missing_ok=True)  # its age is that of the dead, by which the next would be taken for stalled
     aside: dict[str, str] = {}
     for _ in range(DEATHS * (len(piece["parts"]) + 1)):
         reason = _run_alone({**piece, "aside": aside}, work)
