@@ -40,6 +40,20 @@ def test_a_page_that_its_server_compressed_may_not_grow_without_end(tmp_path, si
     assert reason in said
 
 
+def test_a_damaged_record_of_a_crawl_costs_itself_or_is_said_to_be_the_end(tmp_path):
+    page = gzip.decompress(warc(f"<p>{SENTENCE}</p>".encode(), None))
+    headless = page.replace(b"WARC-Target-URI", b"WARC-Target-XYZ")
+    (tmp_path / "a.warc").write_bytes(headless + page)
+    found = list(scan(tmp_path / "a.warc", Reading()))
+    assert found[0].reason == "holds an answer without an address"
+    assert found[1].text == SENTENCE.strip()
+    endless = page.replace(b"\r\nContent-Length", b"\r\nContent-Extent")
+    (tmp_path / "b.warc").write_bytes(page + endless + page)
+    found = list(scan(tmp_path / "b.warc", Reading()))
+    assert found[0].text == SENTENCE.strip()
+    assert [one.reason for one in found[1:]] == ["is not a whole WARC file (a record does not say how long it is)"]
+
+
 def test_a_page_of_ten_megabytes_is_too_long(tmp_path):
     (tmp_path / "a.html").write_bytes(b"<p>" + b"word " * 2_100_000)
     assert skips(tmp_path / "a.html", Reading()) == ["is longer than 10,000,000 bytes"]

@@ -253,26 +253,29 @@ def page_document(
 def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
     """The pages of a WARC file (ISO 28500): the answers with status 200 that are HTML, and the texts of a WET file."""
     needs("warcio", "corpus", "to read WARC files")
-    from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
 
     number = 0
-    records = iter(ArchiveIterator(stream))
+    records = _records(stream)
     while True:
         try:
             record = next(records, None)
             if record is None:
                 return
+            if record.length is None:  # to warcio it goes on to the end of the file
+                raise ValueError("a record does not say how long it is")
+            address = record.rec_headers.get_header("WARC-Target-URI")
+            if address is None and record.rec_type == "response":
+                yield Skipped("holds an answer without an address")
             is_text = _is_plain(record)
             if not is_text and not _is_page(record):
                 continue
-            address = record.rec_headers.get_header("WARC-Target-URI")
             data = read_whole(record.content_stream(), reading.most_page)
             is_cut = data is not None and getattr(record.raw_stream, "limit", 0) > 0
         except (ArchiveLoadFailed, EOFError, ValueError) as error:
             yield Skipped(f"is not a whole WARC file ({error})")
             return
-        place = f", {address}"
+        place = f", {address}" if address else ""
         if data is None:
             yield _too_large(reading.most_page, place)
         elif is_cut:
@@ -289,6 +292,21 @@ def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
             charset = charset_of(record.http_headers.get_header("Content-Type") or "")
             yield page_document(data, number, address, charset, place)
         number += 1
+
+
+def _records(stream: IO[bytes]) -> Iterator[Any]:
+    from warcio.archiveiterator import ArchiveIterator
+    from warcio.recordloader import ArcWarcRecordLoader
+
+    class Loader(ArcWarcRecordLoader):
+        """Does not fall over a record without an address."""
+
+        def load_http_headers(self, rec_type: str, uri: str | None, stream: Any, length: int | None) -> Any:
+            return super().load_http_headers(rec_type, uri or "", stream, length)
+
+    records = ArchiveIterator(stream)
+    records.loader = Loader(verify_http=False, arc2warc=False)
+    return iter(records)
 
 
 def _is_plain(record: Any) -> bool:
