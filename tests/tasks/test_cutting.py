@@ -147,13 +147,22 @@ def test_a_tagger_is_scored_from_the_raw_text_of_its_data(tmp_path):
     (tmp_path / "train.conllu").write_text((CONLLU + "\n") * 30)
     said = finetune(tmp_path, "tag", data={"train": str(tmp_path / "train.conllu"), "tags": "upos"})
     assert said.code == 0, said.err
-    assert "Raw text is cut by treebank: rebuilds 100.0% of held-out training sentences." in said.err
+    assert "Raw text is cut by treebank. Of the training sentences that it was tried on, 100.0% come out" in said.err
     report = report_of(tmp_path / "run")
     assert report["figures"]["f1_raw"] == report["figures"]["accuracy"] and "f1_raw" in report["intervals"]
     facts = report["from_raw_text"]
     assert facts["cut_by"] == "treebank" and facts["text"] == "of the data" and facts["left_out"] == 0
     assert "F1 from raw text" in (tmp_path / "run/report.html").read_text()
     assert library.load(tmp_path / "run/model").predict("I can't stop.")["words"] == ["I", "ca", "n't", "stop", "."]
+
+
+@pytest.mark.parametrize("task", ["tag", "intent"])
+def test_what_is_held_out_teaches_no_rule(task, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("weft.tasks.tag.choose_cutter", lambda cut: seen.extend(cut) or Cutter())
+    said = finetune(tmp_path, task)
+    assert said.code == 0, said.err
+    assert len(seen) == report_of(tmp_path / "run")["cost"]["training_examples"] == 36
 
 
 def test_slots_are_scored_from_raw_text_too(tmp_path):

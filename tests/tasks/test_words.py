@@ -19,7 +19,7 @@ SPOKEN = {"words": "flights at 8:30 from st. petersburg", "tags": "O O B-time O 
 def test_a_text_is_cut_for_an_answer_as_it_was_for_training():
     values = [SPOKEN, {"words": "to st. paul", "tags": "O B-city I-city"}]
     train = [Tag().example(row, with_gold=True) for row in values]
-    task = Tag().settle(train)
+    task = Tag().settle(train).fitted(train)
     asked = [task.example(row, with_gold=False) for row in values]
     assert [one.given for one in asked] == [one.given for one in train] and asked[0].given[2] == "8:30"
     again = Tag(task.labels).with_settings(task.settings())
@@ -28,7 +28,7 @@ def test_a_text_is_cut_for_an_answer_as_it_was_for_training():
 
 def test_a_text_whose_words_are_a_list_in_training_is_cut_where_these_would_be():
     train = [Tag().example({"words": ["at", "8:30", "."], "tags": ["O", "B-time", "O"]}, with_gold=True)]
-    task = Tag().settle(train)
+    task = Tag().settle(train).fitted(train)
     assert task.example({"words": "at noon."}, with_gold=False).given == ("at", "noon", ".")
 
 

@@ -71,7 +71,7 @@ class Split:
     def unseen_sentence(self) -> str:
         return (
             f"{len(self.unseen):,} of the {len(self.judged):,} examples of {self.where} have a label that training "
-            f"never had. They count as wrong answers. The first: {self.strange.sentences()[0]}"
+            f"never had. It counts as answered wrongly. The first: {self.strange.sentences()[0]}"
         )
 
     @cached_property

@@ -87,7 +87,10 @@ class Intent(ReadOff):
         slots = Tag().settle([replace(example, gold=example.gold.tags) for example in train])
         if not slots.entities:
             raise InputError("The slots must be tagged as B-room, I-room, O.")
-        return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)), cutter=slots.cutter)
+        return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)))
+
+    def fitted(self, train: Sequence[Example]) -> Self:
+        return replace(self, cutter=self.slots.fitted(train).cutter)
 
     def harmonized(self, examples: Sequence[Example]) -> list[Example]:
         tagged = self.slots.harmonized([replace(one, gold=one.gold.tags) for one in examples])

@@ -45,6 +45,7 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
     if validation is None:
         train, validation, note = _held_out(task, train, section.seed)
         notes.append(note)
+    task = task.fitted(train.examples)
     splits = [train, validation, *([others["test"]] if others["test"] else [])]
     splits = [checked(task, split) for split in splits]
     for split in splits:

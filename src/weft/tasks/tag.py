@@ -115,10 +115,16 @@ class Tag(ReadOff):
         if len(labels) < 2:
             raise InputError(f"All words of the training data have the tag {labels[0]!r}: there is nothing to learn.")
         weights = tuple(balance(counts, labels)) if self.balanced else None
+        return replace(self, labels=labels, entities=scheme != "plain", weights=weights)
+
+    def fitted(self, train: Sequence[Example]) -> Self:
         cutter = choose_cutter([cut for example in train if (cut := cut_of(example)) is not None])
         if cutter.rebuilt is not None:
-            say(f"Raw text is cut by {cutter.said()}: rebuilds {cutter.rebuilt:.1%} of held-out training sentences.")
-        return replace(self, labels=labels, entities=scheme != "plain", cutter=cutter, weights=weights)
+            say(
+                f"Raw text is cut by {cutter.said()}. Of the training sentences that it was tried on, "
+                f"{cutter.rebuilt:.1%} come out as the words of the data."
+            )
+        return replace(self, cutter=cutter)
 
     def harmonized(self, examples: Sequence[Example]) -> list[Example]:
         if not self.entities:

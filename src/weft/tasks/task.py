@@ -106,6 +106,10 @@ class Task(ABC):
         """With what is to be known from the training data before anything is learnt: the labels."""
         return self
 
+    def fitted(self, train: Sequence[Example]) -> Self:
+        """With what is learnt from the training examples beside the network, now that none of them is held out."""
+        return self
+
     def harmonized(self, examples: Sequence[Example]) -> list[Example]:
         """With what is right in the one form that is learnt, and mended where that can be."""
         return list(examples)
