@@ -299,9 +299,7 @@ class Model:
         self._check_writes()
         if not isinstance(int8, bool):
             raise InputError(f"int8 is true or false, not {int8!r}.")
-        framing = Framing.of(self.facts.get("task"))
-        reader = Reader(self.network.architecture, self._tokenizer, self._ends, framing)
-        return Writer(prepared(self.network, int8=int8), reader, self.description.generation)
+        return Writer(prepared(self.network, int8=int8), self._reader, self.description.generation)
 
     def _judge(self) -> Judge:
         self._check_writes()
@@ -309,7 +307,8 @@ class Model:
 
     @property
     def _reader(self) -> Reader:
-        return Reader(self.network.architecture, self._tokenizer, self._ends)
+        framing = Framing.of(self.facts.get("task"))
+        return Reader(self.network.architecture, self._tokenizer, self._ends, framing)
 
     def _head_kind(self, wanted: Sequence[str], why: str = "logits need a head") -> str:
         kinds = [kind for kind in self.network.heads if kind in wanted]

@@ -57,6 +57,14 @@ def test_texts_are_generated_as_they_are_predicted(tuned):
     assert done.out.strip() == said
 
 
+def test_answers_are_chosen_by_the_likelihood_that_they_were_learnt_with(tuned):
+    text, options = "hello, it is Bob", ["hello Bob", "hello Anna"]
+    subject = Subject.load(tuned)
+    nats = subject.task.losses(subject.network, [Example(text, option) for option in options], subject.reader)[:, 0]
+    found = {one.option: one.log_prob for one in library.load(tuned).choose(text, options, details=True)}
+    assert [-found[option] for option in options] == pytest.approx(nats.tolist(), rel=1e-4)
+
+
 def test_a_conversation_reads_the_last_turns_that_fit(tuned):
     alone = read_by_generate(tuned, "and you?")
     turn = read_by_generate(tuned, "and you?", [("hello", "hi")])

@@ -85,11 +85,20 @@ class Judge:
         candidates = sorted((Candidate(*facts) for facts in found), key=lambda one: -one.probability)
         return candidates if details else candidates[0].option
 
+    def _answer(self, option: str, what: str) -> list[int]:
+        """As it is learnt: with the token that ends it, without one that begins a text."""
+        ids = self.reader.ids_of(option, what)
+        if self.reader.has_source or self.reader.framing is None:
+            return ids
+        opening = self.reader.framing.opening(self.reader.tokenizer.engine)
+        ids = ids[len(opening) :] if ids[: len(opening)] == opening else ids
+        return [*ids, self.reader.ends.ends[0]] if ids else []
+
     def _answers(self, prompt: str, options: Sequence[str]) -> tuple[list[int], list[int] | None, list[list[int]]]:
         """What is read first, by the decoder and by the encoder, and the tokens of each option."""
-        if self.reader.has_source:
+        if self.reader.has_source or (self.reader.framing and self.reader.ends.ends):
             asked = self.reader.ask(prompt, "The prompt", Settings())
-            answers = [self.reader.ids_of(option, f"Option {place}") for place, option in enumerate(options)]
+            answers = [self._answer(option, f"Option {place}") for place, option in enumerate(options)]
             if empty := [option for option, answer in zip(options, answers, strict=True) if not answer]:
                 raise InputError(f"The option {empty[0]!r} has no tokens, so it cannot be chosen.")
             return asked.prompt, asked.source, answers
