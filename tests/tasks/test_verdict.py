@@ -13,6 +13,7 @@ from weft.tasks.answer import Answer, Candidate, Gold
 from weft.tasks.brief import in_brief
 from weft.tasks.classify import Classify
 from weft.tasks.evaluation import Compared, Evaluation
+from weft.tasks.figure_names import name_of
 from weft.tasks.task import Example
 
 AHEAD, BEHIND, LEVEL = (Difference("accuracy", *ends) for ends in ((2, 1, 3), (-2, -3, -1), (0, -1, 1)))
@@ -44,6 +45,8 @@ def test_the_report_and_what_is_printed_begin_with_the_verdict(task, tuned, tmp_
     results = json.loads((run / "weft.json").read_text())["results"]
     printed = in_brief(results)
     assert next(iter(printed.items())) == ("verdict", verdict)
+    deciding = {"classify": "accuracy", "tag": "f1", "similarity": "spearman", "reply": "hits_at_1"}[task]
+    assert next(iter(results["figures"])) == deciding and list(printed)[2] == name_of(deciding, task)
     assert not LONG.search(" ".join(map(str, printed.values())))
     for value in results["figures"].values():
         assert any(f"{value:.{digits}f}" in str(row) for row in printed.values() for digits in (1, 3))

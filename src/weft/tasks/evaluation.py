@@ -137,7 +137,8 @@ class Evaluation:
 
     @property
     def figures(self) -> dict[str, float]:
-        return self.judged.figures
+        """The one that decides first."""
+        return {self.score: self.judged.figures[self.score], **self.judged.figures}
 
     @property
     def score(self) -> str:

@@ -42,7 +42,7 @@ def write_task_report(
 
 def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
     task, judged, score = evaluation.task, evaluation.judged, evaluation.score
-    shown = {name_of(key, task.name): number(key, value) for key, value in judged.figures.items()}
+    shown = {name_of(key, task.name): number(key, value) for key, value in evaluation.figures.items()}
     shown = dict(list(shown.items())[:4])
     if evaluation.baseline is not None:
         shown[f"{name_of(score, task.name)}, {evaluation.baseline.name}"] = number(
@@ -83,7 +83,7 @@ def _comparison(evaluation: Evaluation) -> str:
     for one in others:
         headings += [one.name, "95 % interval"]
     rows = []
-    for key, value in judged.figures.items():
+    for key, value in evaluation.figures.items():
         row = [name_of(key, evaluation.task.name), number(key, value), _interval(key, judged)]
         for one in others:
             known = one.judged.figures
