@@ -90,6 +90,7 @@ def test_what_was_done_is_said():
         ("DE88370400440532013000, AB12 3456 7890 1234", "DE88370400440532013000, AB12 3456 7890 1234"),
         ("josé.müller@bücher.example or иван@почта.рф", "<email> or <email>"),
         ("邮箱张三@例子.中国联系他，或ann@mail.com联系", "<email>联系他，或<email>联系"),
+        ("user@xn--fsqu00a.xn--0zwm56d, ann@xn--bcher-kva.example.", "<email>, <email>."),
         ("a @ b, @name, 3@4, Preis@ und", "a @ b, @name, 3@4, Preis@ und"),
     ],
 )

@@ -13,7 +13,9 @@ import regex
 
 from weft.words import CHARACTER
 
-_ASCII_HOST = r"(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}+(?!(?!" + CHARACTER + r")[\p{L}\p{M}])"
+_ASCII_HOST = (
+    r"(?:[A-Za-z0-9-]{1,63}\.){1,8}(?:xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24}+(?!(?!" + CHARACTER + r")[\p{L}\p{M}]))"
+)
 # Domains of other scripts. Chinese goes on without a space, so its top-level domains are named.
 _CHINESE_TOP = "中国|中國|公司|网络|網絡|香港|台湾|台灣|新加坡|在线|中文网|网址|集团|コム|みんな"
 _TOP = rf"(?:{_CHINESE_TOP}|(?:(?!{CHARACTER})[\p{{L}}\p{{M}}]){{2,24}})"
