@@ -54,6 +54,16 @@ def test_a_damaged_record_of_a_crawl_costs_itself_or_is_said_to_be_the_end(tmp_p
     assert [one.reason for one in found[1:]] == ["is not a whole WARC file (a record does not say how long it is)"]
 
 
+def test_what_is_wrong_with_a_crawl_is_counted_and_not_shown_as_it_is(tmp_path, capfd):
+    page = gzip.decompress(warc(f"<p>{SENTENCE}</p>".encode(), None))
+    nasty = page.replace(b"http://a.org", b"http://a .org/\x1b[31m")
+    (tmp_path / "a.warc").write_bytes(page[:-4] + b"more\x1b[31m\r\n\r\n" + nasty)
+    *found, last = scan(tmp_path / "a.warc", Reading())
+    assert [document.text for document in found] == [SENTENCE.strip()] * 2
+    assert last.reason == "holds records that are longer than they say: 1"
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_page_of_ten_megabytes_is_too_long(tmp_path):
     (tmp_path / "a.html").write_bytes(b"<p>" + b"word " * 2_100_000)
     assert skips(tmp_path / "a.html", Reading()) == ["is longer than 10,000,000 bytes"]

@@ -4,6 +4,7 @@ A document that cannot be read is `Skipped`, with its place and the reason, and 
 nothing raises at the first.
 """
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -261,7 +262,7 @@ def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
         try:
             record = next(records, None)
             if record is None:
-                return
+                break
             if record.length is None:  # to warcio it goes on to the end of the file
                 raise ValueError("a record does not say how long it is")
             address = record.rec_headers.get_header("WARC-Target-URI")
@@ -292,9 +293,12 @@ def _crawl(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
             charset = charset_of(record.http_headers.get_header("Content-Type") or "")
             yield page_document(data, number, address, charset, place)
         number += 1
+    if records.err_count:
+        yield Skipped(f"holds records that are longer than they say: {records.err_count:,}")
 
 
-def _records(stream: IO[bytes]) -> Iterator[Any]:
+def _records(stream: IO[bytes]) -> Any:
+    """warcio's iterator, which says nothing by itself: it would show what is in the file as it is on the terminal."""
     from warcio.archiveiterator import ArchiveIterator
     from warcio.recordloader import ArcWarcRecordLoader
 
@@ -304,9 +308,11 @@ def _records(stream: IO[bytes]) -> Iterator[Any]:
         def load_http_headers(self, rec_type: str, uri: str | None, stream: Any, length: int | None) -> Any:
             return super().load_http_headers(rec_type, uri or "", stream, length)
 
+    logging.getLogger("warcio").setLevel(logging.CRITICAL)
     records = ArchiveIterator(stream)
+    records.INC_RECORD = ""  # its sentence about a record that is longer than it says; these are counted
     records.loader = Loader(verify_http=False, arc2warc=False)
-    return iter(records)
+    return records
 
 
 def _is_plain(record: Any) -> bool:
