@@ -1,5 +1,6 @@
 """What is held out shares nothing with what is learnt from; and splits that do share something are named."""
 
+import json
 import random
 
 import numpy as np
@@ -147,3 +148,13 @@ def test_a_run_says_the_overlap_in_its_log_and_its_report(tmp_path):
     assert note in said.err
     assert note in small_tasks.report_of(tmp_path / "run")["notes"][0]
     assert note in (tmp_path / "run/report.html").read_text()
+
+
+def test_an_evaluation_beside_a_baseline_says_what_its_data_shares_with_the_training_data(tuned, tmp_path):
+    rows = small_tasks.rows_of("classify", 30)
+    train, data = (
+        small_tasks.write_rows(tmp_path / f"{name}.jsonl", part)
+        for name, part in (("train", rows[:20]), ("data", rows[15:]))
+    )
+    said = small_tasks.weft("evaluate", tuned("classify") / "model", data, "--train", train, "--json")
+    assert "Overlap: 5 of the 15 test examples are also in the train data." in json.loads(said.out)["notes"][0]

@@ -7,10 +7,12 @@ from typing import Any
 from weft.corpus.archives import inner_name
 from weft.errors import InputError, suggest
 from weft.folders import disk_errors, known_facts
+from weft.progress import say
 from weft.recipe import DataSection
 from weft.recipe_file import check_section
 from weft.tasks.data import Split, checked, read_split
 from weft.tasks.evaluation import Subject, evaluate_on, require_packages, training_facts
+from weft.tasks.overlap import find_overlap
 from weft.tasks.predict import Write, predict_file, predict_texts
 from weft.tasks.report import write_task_report
 from weft.tasks.row_formats import TEXT
@@ -36,11 +38,15 @@ def evaluate_model(
     require_packages(subject.task, beside=bool(train), without="weft evaluate without --train")
     section = _section(columns, encoding, format, subject)
     split = _read(subject, data, section)
-    known = _read(subject, train, section).examples if train else None
+    known = _read(subject, train, section) if train else None
+    overlap = find_overlap(subject.task, {"train": known, "test": split}) if known else []
+    for note in overlap:
+        say(note)
     trained, recipe = (
         found if isinstance(found := subject.facts.get(key), dict) else {} for key in ("results", "recipe")
     )
-    evaluation = evaluate_on(subject, split, known, training=training_facts(trained))
+    learnt = known.examples if known else None
+    evaluation = evaluate_on(subject, split, learnt, training=training_facts(trained), notes=overlap)
     results = {"model": str(model), "task": subject.task.name, "data": split.where, **evaluation.summary()}
     if split.problems.count:
         results["left_out"] = split.problems.sentences()
