@@ -305,8 +305,8 @@ def _sift(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     if parts := sum(figures["changes"].get(PART, 0) for figures in sifted):
         say(
             f"{parts:,} documents are parts: texts longer than {LONGEST / 1e6:.1f} MB were cut where a paragraph, line "
-            "or word ends, pages where they are nested too deeply to be read on. With documents: block, or line, a "
-            "document of a text is one of these."
+            "or word ends, pages where they are nested too deeply to be read on. To cut texts into smaller documents, "
+            "set documents: block or documents: line."
         )
     return sifted
 

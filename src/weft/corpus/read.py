@@ -84,8 +84,9 @@ def list_files(sources: Sequence[Path], format: Format | None = None) -> Listing
         elif source.is_file():
             if format is None and not is_readable(source.name):
                 raise InputError(
-                    f"{source} has an ending that is not known ({unknown_ending(source.name)}). Say how to read it, "
-                    f"such as format: text; known are {', '.join((*FORMATS, *ARCHIVES))}."
+                    f"{source} has an ending that is not known ({unknown_ending(source.name)}). Say how to read it: "
+                    "format: text in a recipe, --format text on the command line. Known endings: "
+                    f"{', '.join((*FORMATS, *ARCHIVES))}."
                 )
             listing.files.append(source)
         elif source.is_symlink() or source.exists():

@@ -241,7 +241,13 @@ def _not_read(report: Figures) -> str:
         return ""
     kinds = ", ".join(f"{escape(ending)} {count:,}" for ending, count in counts.items())
     names = ", ".join(map(escape, report.get("passed_over", [])))
-    shown = f"{sum(counts.values()):,} files were not read, as their endings are not known ({kinds})"
+    total = sum(counts.values())
+    whose = (
+        "1 file was not read, as its ending is"
+        if total == 1
+        else f"{total:,} files were not read, as their endings are"
+    )
+    shown = f"{whose} not known ({kinds})"
     return f"<p>{shown}{': ' + names if names else ''}.</p>"
 
 
@@ -295,8 +301,9 @@ def _rest(report: Figures) -> str:
     html = "<h2>Splits</h2>" + grid(["split", "documents", "text", "tokens"], rows)
     if sum(facts["documents"] for facts in report["splits"].values()) > report["counts"]["documents"]:
         html += (
-            "<p>Some documents are in parts: of a source with a few long ones each is cut (its beginning is trained "
-            "on, its end held out), and so are those that a part of a test set was taken out of.</p>"
+            "<p>Some documents are in several parts. In a source of few long documents each of them is cut: its "
+            "beginning is for training, its end is held out. A document that shares text with a test set is cut where "
+            "that text was taken out.</p>"
         )
     if report["changes"]:
         changed = [[change, f"{count:,}"] for change, count in sorted(report["changes"].items())]
