@@ -8,7 +8,7 @@ NAMES = {
     "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum", "pearson": "Pearson", "spearman": "Spearman",
     "slot_f1": "slot F1", "intent": "intent accuracy", "rmse": "RMSE", "mae": "mean absolute error",
     "f1_raw": "F1 from raw text", "slot_f1_raw": "slot F1 from raw text",
-    "hits_at_1": "hits@1 of 20 candidates", "bits_per_byte": "bits per byte of the right reply",
+    "hits_at_1": "hits@1", "bits_per_byte": "bits per byte of the right reply",
     "distinct": "different texts",
 }  # fmt: skip
 
