@@ -68,6 +68,11 @@ def test_sentences_of_every_script_end_where_they_do(text):
     assert len(parts) == 3
 
 
+@pytest.mark.parametrize("marks", ["." * 60, "." * 100_000, "?!" * 50_000])
+def test_a_long_row_of_marks_is_one_end(marks):
+    assert split_sentences(f"One{marks} Two{marks}12 three") == [f"One{marks} ", f"Two{marks}12 three"]
+
+
 def test_every_mark_of_unicode_that_ends_a_sentence_does_so():
     others = "\u104a\u2024‼‽⁇⁈⁉．" + "\u2e60\u2e61︒︕︖﹒﹖﹗"  # a comma, double and compatibility forms, too new
     marks = set(map(chr, range(0x10000))) - set(others)

@@ -32,8 +32,11 @@ from weft.words import ENDS_OF_SENTENCES
 SHARD_BYTES = 64_000_000  # of text
 BATCH = max(500_000, 2 * PIECE * usable_cores())  # characters for the tokenizer at once: work for all threads
 SETTINGS = "tokens.json"
-# A sentence ends with its mark and closing quotes, or with its line. Nothing is lost: the parts join to the whole.
-SENTENCE = re.compile(rf".+?(?:[.!?。！？…{ENDS_OF_SENTENCES}]+[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL)
+# A sentence ends with its mark and closing quotes, or with its line. Nothing is lost: the parts join to the whole. Of a
+# long row of marks a hundred are looked at: otherwise the time would grow with the square of its length.
+SENTENCE = re.compile(
+    rf".+?(?:[.!?。！？…{ENDS_OF_SENTENCES}]{{1,100}}[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
