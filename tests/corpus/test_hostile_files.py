@@ -165,6 +165,16 @@ def test_the_parts_of_a_long_text_are_the_text(text):
     assert "".join(parts) == text and max(map(len, parts)) <= 100
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "gbk", "gb18030", "big5", "shift_jis", "euc-kr", "latin-1", "cp1251"])
+@pytest.mark.parametrize("before", ["", "a", "ab"])
+def test_no_character_of_any_encoding_is_cut(encoding, before):
+    letter = {"euc-kr": "한", "latin-1": "é", "cp1251": "ж"}.get(encoding, "字")
+    data = (before + letter * 500).encode(encoding)
+    parts = list(cut_stream(io.BytesIO(data), 101, encoding))
+    assert "".join(part.decode(encoding) for part in parts) == before + letter * 500
+    assert max(map(len, parts)) <= 101 and len(parts) <= len(data) // 97 + 1
+
+
 def test_parts_end_with_paragraphs_or_lines_where_there_are_any():
     text = ("word " * 8 + "\n") * 3 + "\n"
     assert all(part.endswith(b"\n\n") for part in cut_stream(io.BytesIO(text.encode() * 30), 400))

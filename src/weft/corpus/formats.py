@@ -109,7 +109,7 @@ def _whole(stream: IO[bytes], reading: Reading) -> Iterator[Found | Skipped]:
 
 def _in_parts(stream: IO[bytes], reading: Reading, longest: int) -> Iterator[Found | Skipped]:
     number, before = reading.first_number, None
-    for part in cut_stream(stream, longest):
+    for part in cut_stream(stream, longest, reading.encoding):
         if before is not None:
             yield _part(before, reading, number)
             number += 1

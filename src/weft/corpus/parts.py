@@ -4,6 +4,7 @@ A text takes about thirty times its size in memory while it is cleaned, judged a
 wherever reading begins, if it begins at the end of a part.
 """
 
+import codecs
 from collections.abc import Iterator, Sequence
 from typing import IO, AnyStr
 
@@ -14,7 +15,7 @@ ENDS = (b"\n\n", b"\n\r\n", b"\n", b" ")
 TEXT_ENDS = ("\n\n", "\n", "。", " ")
 
 
-def cut_stream(stream: IO[bytes], most: int) -> Iterator[bytes]:
+def cut_stream(stream: IO[bytes], most: int, encoding: str = "utf-8") -> Iterator[bytes]:
     """Parts that are `most` bytes long at the most; together, the stream."""
     held = b""
     while True:
@@ -26,12 +27,19 @@ def cut_stream(stream: IO[bytes], most: int) -> Iterator[bytes]:
         if size <= most:
             break
         end = _end(held, most, ENDS)
-        while end > most // 2 and held[end] & 0xC0 == 0x80:  # inside a character of UTF-8
-            end -= 1
+        if end == most:
+            end -= _unfinished(held[:end], encoding)
         yield held[:end]
         held = held[end:]
     if held:
         yield held
+
+
+def _unfinished(data: bytes, encoding: str) -> int:
+    """How many bytes at the end are the beginning of a character."""
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    decoder.decode(data)
+    return len(decoder.getstate()[0])
 
 
 def cut_text(text: str, most: int) -> Iterator[str]:

@@ -121,7 +121,7 @@ def inspect(piece: dict[str, Any]) -> dict[str, Any]:
     unit, digest = _cut_at(file, reading), hashlib.sha256()
     with _readable(file) as stream:
         if unit == "file":
-            cuts, size = _part_cuts(stream, digest, reading.longest or 2**62, piece["piece"])
+            cuts, size = _part_cuts(stream, digest, reading, piece["piece"])
         else:
             cuts, size = _line_cuts(stream, digest, unit, piece["piece"])
     return asdict(Inspected(str(file), size, digest.hexdigest(), [cut for cut in cuts if cut[0] < size]))
@@ -142,11 +142,11 @@ def _line_cuts(stream: IO[bytes], digest: Any, unit: Unit | None, piece: int) ->
     return cuts, offset
 
 
-def _part_cuts(stream: IO[bytes], digest: Any, longest: int, piece: int) -> tuple[list[list[int]], int]:
+def _part_cuts(stream: IO[bytes], digest: Any, reading: Reading, piece: int) -> tuple[list[list[int]], int]:
     """At the ends of the parts that reading will make of it."""
     offset, wanted = 0, piece
     cuts: list[list[int]] = []
-    for number, part in enumerate(cut_stream(stream, longest), start=1):
+    for number, part in enumerate(cut_stream(stream, reading.longest or 2**62, reading.encoding), start=1):
         digest.update(part)
         offset += len(part)
         if offset >= wanted:
