@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import regex
 
-from weft.evaluate.characters import MARKS
 from weft.words import CHARACTER
 
 Place = tuple[int, int]  # the first character, behind the last
@@ -48,10 +47,15 @@ _PATTERNS = {
     "characters": r"\S",
 }
 OLD = "classes"  # that of models without a word about it, which Python's own expressions cut
+_OLD_MARKS = (
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963"
+    "\u0971-\u0dff\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ecd\u0f71-\u0f84\u102b-\u103e\u17b4-\u17d3"
+    "\u1ab0-\u1aff\u200c\u200d\u20d0-\u20f0"
+)
 _CHINESE = r"\u3400-\u9fff\uf900-\ufaff"
 _BASES: dict[str, Any] = {
     **{name: regex.compile(pattern) for name, pattern in _PATTERNS.items()},
-    OLD: re.compile(rf"[{_CHINESE}]|(?:[^\W{_CHINESE}]+[{MARKS}]*)+|[^\w\s]"),
+    OLD: re.compile(rf"[{_CHINESE}]|(?:[^\W{_CHINESE}]+[{_OLD_MARKS}]*)+|[^\w\s]"),
 }
 CHOICE = ("unicode", "treebank", "spaces", "characters")  # of equals, as if nothing stands beside words, the first
 LEARNING = ("unicode", "treebank")  # rules on top of no idea at all hold for the training data and little else
