@@ -62,7 +62,7 @@ def write_documents(data: Path, place: Path, count: int) -> int:
 
 def run_weft(documents: Path, place: Path) -> None:
     from weft.corpus.build import build_corpus
-    from weft.recipe import CorpusSection
+    from weft.recipe.corpus import CorpusSection
 
     section = CorpusSection.model_validate({"sources": [{"path": str(documents)}], "build": {}})
     build_corpus(section, Path(), place / "corpus", workers=WORKERS)

@@ -19,7 +19,7 @@ import trafilatura
 from bs4 import BeautifulSoup
 
 from contest import race, report
-from weft.corpus.article import extract
+from weft.sources.pages.article import extract
 
 ROOT = Path(__file__).parent.parent
 Extractor = Callable[[bytes], str | None]
@@ -95,7 +95,7 @@ def as_markdown(found: dict[str, dict[str, float]], pages: list[tuple[bytes, lis
         rows.append(f"| {name} | {figures['kept']:.3f} | {figures['dropped']:.3f} | **{figures['mean']:.3f}** |")
     rows += [
         "",
-        "weft's lists of names and phrases (`src/weft/corpus/boilerplate.py`) were written with these pages in view:",
+        "weft's lists of names and phrases (`sources/pages/boilerplate.py`) were written with these pages in view:",
         "on pages that nobody has looked at it will be a little worse than here.",
         "",
     ]

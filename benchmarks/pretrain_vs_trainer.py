@@ -29,8 +29,8 @@ from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokenizer.train import train_tokenizer
 from weft.tokens.shards import build_shards
-from weft.train.machine import has_fast_bfloat16
-from weft.train.memory import keep_freed_memory
+from weft.train.plan.machine import has_fast_bfloat16
+from weft.train.plan.memory import keep_freed_memory
 
 ROOT = Path(__file__).parent.parent
 COMPARISONS = {  # name: what it is, and how many times as fast weft should be

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 import weft
 from weft.model.packed import pack
-from weft.recipe_file import read_recipe
+from weft.recipe.file import read_recipe
 from weft.train.pretrain import pretrain
 
 GOOD = 1.88

@@ -21,7 +21,7 @@ from rich.table import Table
 
 import weft
 from weft.progress import say
-from weft.recipe_file import read_recipe
+from weft.recipe.file import read_recipe
 from weft.train.pretrain import prepare, pretrain
 
 ROOT = Path(__file__).parent.parent

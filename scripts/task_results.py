@@ -22,11 +22,11 @@ import yaml
 
 from experiments import BUDGETS, CURVES, EXPERIMENTS, LONGEST, PAIRS, PRETRAINED, Experiment
 from weft.charts import Line, standalone
+from weft.commands.run import run
 from weft.folders import write_file
 from weft.progress import say
-from weft.recipe_file import read_recipe
-from weft.run import run
-from weft.tasks.rows import Row, read_rows
+from weft.recipe.file import read_recipe
+from weft.sources.rows import Row, read_rows
 from weft.train.budget import read_budget
 from weft.train.run_folder import MODEL
 

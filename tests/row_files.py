@@ -13,7 +13,7 @@ from typing import Any
 import zstandard
 from hypothesis import strategies as st
 
-from weft.tasks.rows import BadRow, Row
+from weft.sources.rows import BadRow, Row
 
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
 packings = st.sampled_from(["", *COMPRESS, ".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst"])

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 
 from weft.model.network import Network
-from weft.recipe import ModelSection, Recipe
-from weft.tasks.build import from_family, reader_for
-from weft.tasks.saving import write_task_model
+from weft.recipe.model import ModelSection
+from weft.recipe.recipe import Recipe
+from weft.tasks.learning.build import from_family
+from weft.tasks.learning.saving import write_task_model
+from weft.tasks.reader import reader_for
 from weft.tasks.task import Example, Reader, Task
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokenizer.train import train_tokenizer

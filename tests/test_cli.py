@@ -115,8 +115,8 @@ def test_a_reader_that_goes_away_is_no_fault(folder):
 
 def test_ctrl_c_is_said_and_has_its_own_exit_code():
     code = """
-import os, signal, sys, weft.cli, weft.info
-weft.info.describe = lambda *_: os.kill(os.getpid(), signal.SIGINT)  # while the command is at work
+import os, signal, sys, weft.cli, weft.commands.info
+weft.commands.info.describe = lambda *_: os.kill(os.getpid(), signal.SIGINT)  # while the command is at work
 signal.signal(signal.SIGINT, signal.default_int_handler)
 weft.cli.main()
 """

@@ -10,8 +10,8 @@ import torch
 
 import weft
 from weft import compiled
+from weft.commands.info import describe_machine
 from weft.compiled import Missing, load_tried, open_library, why_missing
-from weft.info import describe_machine
 from weft.model import kernel_report
 from weft.model.kernel_report import lost_kernels
 

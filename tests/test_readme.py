@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.recipe_file import read_recipe
+from weft.recipe.file import read_recipe
 
 ROOT = Path(__file__).parent.parent
 ENGLISH, CHINESE = ((ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md"))

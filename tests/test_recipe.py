@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import RecipeError
-from weft.recipe import schema
-from weft.recipe_file import read_recipe
+from weft.recipe.file import read_recipe
+from weft.recipe.recipe import schema
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_yes_and_no_are_words_and_numbers_are_numbers(recipe):
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9))
 def test_every_number_survives_an_override(number, whole):
-    from weft.recipe_file import _set
+    from weft.recipe.file import _set
 
     tree = {}
     _set(tree, f"a={number!r}")

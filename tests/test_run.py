@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from weft.commands.run import run
 from weft.errors import FolderError, InputError, RecipeError
-from weft.recipe_file import read_recipe
-from weft.run import run
+from weft.recipe.file import read_recipe
 from weft.train.pretrain import pretrain
 from weft.train.run_folder import locked_run
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft import printing, progress
+from weft import progress
+from weft.commands import printing
 from weft.terminal import STEERING, visible
 
 NASTY = "\x1b]0;title\x07\x9b31m\r\u202e[red]x[/] :smile: \x7f"

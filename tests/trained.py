@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import weft
-from weft.recipe_file import read_recipe
+from weft.recipe.file import read_recipe
 from weft.train.pretrain import pretrain
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

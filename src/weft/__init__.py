@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import FolderError, InputError, RecipeError, WeftError
 from weft.threads import prepare_openmp
+from weft.version import VERSION
 
 if TYPE_CHECKING:
     from weft.api import Filled, Model, create, load
 
 prepare_openmp()  # before torch is imported
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["Filled", "FolderError", "InputError", "Model", "RecipeError", "WeftError", "create", "load"]
 
 

@@ -245,8 +245,8 @@ class Model:
         A pair, or a question and its context, is a tuple of two texts; words to be tagged are a text or a list of
         words; a dictionary names the parts. `task` says what to do where the model does not know.
         """
-        from weft.tasks.evaluation import Subject
-        from weft.tasks.predict import is_alone, predict_texts
+        from weft.tasks.judging.evaluation import Subject
+        from weft.tasks.judging.predict import is_alone, predict_texts
 
         subject = Subject.of(self.network, self.description, self.tokenizer, self.facts, task, self.folder)
         alone = is_alone(subject.task, texts)

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
+from weft.commands.printing import as_json_line, print_facts, print_lines, print_next
 from weft.errors import InputError, WeftError, refuse_address
-from weft.printing import as_json_line, print_facts, print_lines, print_next
 from weft.progress import say
 from weft.terminal import for_standard_output
 
@@ -45,9 +45,9 @@ def _options(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
     if version:
-        import weft
+        from weft.version import VERSION
 
-        print(weft.__version__)
+        print(VERSION)
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -66,7 +66,7 @@ def info(
     """What is in this folder: family, sizes, parameters, vocabulary, memory, files. Alone: what weft computes with
     here, and which of its kernels serve.
     """
-    from weft.info import describe, describe_machine
+    from weft.commands.info import describe, describe_machine
 
     print_facts(describe_machine() if path is None else describe(path, settings or ()), as_json)
 
@@ -97,7 +97,7 @@ def corpus(
     as_json: AsJson = False,
 ) -> None:
     """Build a clean corpus: read, extract, clean, filter, deduplicate, split; with a report to look at."""
-    from weft.corpus.command import build_from_recipe, build_from_sources, report_on
+    from weft.commands.corpus import build_from_recipe, build_from_sources, report_on
 
     is_report = sources[0] == "report" and output is None
     if not is_report and (against is not None or no_examples):
@@ -131,7 +131,7 @@ def tokenizer(
     as_json: AsJson = False,
 ) -> None:
     """Learn a vocabulary from text, and report how well it fits."""
-    from weft.corpus.command import reading_in
+    from weft.commands.corpus import reading_in
     from weft.tokenizer.build import build_tokenizer
 
     options: dict[str, Any] = {
@@ -152,7 +152,7 @@ def pretrain(
     as_json: AsJson = False,
 ) -> None:
     """Train a language model from scratch, or further: tokenizer, tokens, training, a folder that opens anywhere."""
-    from weft.recipe_file import read_recipe
+    from weft.recipe.file import read_recipe
     from weft.train.pretrain import pretrain
 
     read = read_recipe(recipe, settings or ())
@@ -171,9 +171,9 @@ def finetune(
     as_json: AsJson = False,
 ) -> None:
     """Teach a model a task: classify, tag, answer, translate …; with a report beside a classical method."""
-    from weft.recipe_file import read_recipe
-    from weft.tasks.brief import in_brief
-    from weft.tasks.finetune import finetune
+    from weft.recipe.file import read_recipe
+    from weft.tasks.judging.brief import in_brief
+    from weft.tasks.learning.finetune import finetune
 
     read = read_recipe(recipe, settings or ())
     folder = output or Path("runs") / read.name
@@ -197,8 +197,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """How good a model is at its task: metrics with intervals, the hardest mistakes, cost, a baseline beside it."""
-    from weft.tasks.brief import in_brief
-    from weft.tasks.command import evaluate_model
+    from weft.commands.tasks import evaluate_model
+    from weft.tasks.judging.brief import in_brief
 
     results = evaluate_model(model, data, task, train or [], column or [], encoding, format, output)
     print_facts(results if as_json else in_brief(results), as_json)
@@ -219,7 +219,7 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Answer texts, or every row of a file: one JSON line each."""
-    from weft.tasks.command import predict_given, predict_rows
+    from weft.commands.tasks import predict_given, predict_rows
 
     if (file is None) == (not texts):
         raise InputError("Give texts, or --file, one of them.")
@@ -248,9 +248,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """The whole recipe: what is done is skipped, what was stopped goes on, what is out of date is done anew."""
-    from weft.recipe_file import read_recipe
-    from weft.run import run
-    from weft.tasks.brief import in_brief
+    from weft.commands.run import run
+    from weft.recipe.file import read_recipe
+    from weft.tasks.judging.brief import in_brief
 
     read = read_recipe(recipe, settings or ())
     results = run(read, recipe.parent, output or Path("runs") / read.name)
@@ -296,7 +296,7 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Write: continue a prompt, translate or summarize a source, choose among answers."""
-    from weft.generate.command import as_lines, choose_answers, converse, write_answers
+    from weft.commands.generate import as_lines, choose_answers, converse, write_answers
 
     given: dict[str, Any] = {
         "strategy": strategy, "max_new_tokens": max_new_tokens, "min_new_tokens": min_new_tokens, "n": n,
@@ -343,7 +343,7 @@ def families(as_json: AsJson = False) -> None:
 @app.command()
 def schema(as_json: AsJson = False) -> None:
     """The JSON Schema of recipes, for editors. It is JSON either way."""
-    from weft.recipe import schema
+    from weft.recipe.recipe import schema
 
     print(json.dumps(schema()))
 

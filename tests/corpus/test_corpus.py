@@ -12,10 +12,10 @@ import pytest
 from weft.corpus import build, plan, sift
 from weft.corpus.build import build_corpus
 from weft.corpus.clean import Cleaning, clean
-from weft.corpus.formats import Reading
-from weft.corpus.read import find_files, scan
 from weft.errors import FolderError, InputError, RecipeError
-from weft.recipe import CorpusSection
+from weft.recipe.corpus import CorpusSection
+from weft.sources.document_formats import Reading
+from weft.sources.documents import find_files, scan
 
 ROOT = Path(__file__).parents[2]
 WORDS = (ROOT / "examples/austen.txt").read_text("utf-8").split()

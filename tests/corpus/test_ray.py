@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from weft.corpus import plan
 from weft.corpus.build import build_corpus
-from weft.recipe import CorpusSection
+from weft.recipe.corpus import CorpusSection
 plan.PIECE_BYTES = 20_000
 section = CorpusSection.model_validate({"sources": [{"path": "a.txt"}], "documents": "block", "build": {}})
 build_corpus(section, Path(sys.argv[1]), Path(sys.argv[2]), workers=2)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.corpus.read import Document
 from weft.corpus.split import SPLITS, Shares, texts_of
 from weft.errors import RecipeError
+from weft.sources.documents import Document
 
 
 def documents(texts):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import oracle
 import weft
-import weft.info
+import weft.commands.info
 from weft.errors import FolderError
 
 
@@ -324,6 +324,6 @@ def test_no_value_in_a_config_reaches_the_user_as_a_traceback(family, tmp_path):
         for value in GARBAGE:
             (tmp_path / "config.json").write_text(json.dumps({**config, key: value}))
             try:
-                weft.info.describe(tmp_path)
+                weft.commands.info.describe(tmp_path)
             except FolderError as error:
                 assert "\n" not in str(error)

@@ -9,7 +9,7 @@ import yaml
 from small_tasks import finetune, report_of, rows_of, weft, write_rows
 from weft.model.families import design
 from weft.model.network import create
-from weft.tasks.plan import FEWEST_EXAMPLES
+from weft.tasks.learning.plan import FEWEST_EXAMPLES
 from weft.tokens.order import Order
 from weft.train.loop import Hooks, TrainSpec, train
 from weft.train.record import read_metrics
@@ -70,7 +70,7 @@ def test_a_model_is_judged_by_the_metric_that_it_was_tuned_by(tmp_path):
     finetune(tmp_path, "classify", data=data, metric="mcc")
     found = weft("evaluate", tmp_path / "run/model", tmp_path / "train.jsonl", "-o", tmp_path / "judged")
     assert found.code == 0
-    from weft.tasks.evaluation import Subject
+    from weft.tasks.judging.evaluation import Subject
 
     assert Subject.load(tmp_path / "run/model").task.deciding == "mcc"
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.tasks.columns import ROLES, find_columns
-from weft.tasks.rows import Row
+from weft.sources.rows import Row
+from weft.tasks.labelled.columns import ROLES, find_columns
 
 CLASSIFY = ("text", "label")
 PAIR = ("text", "second", "label")

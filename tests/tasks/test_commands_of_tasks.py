@@ -12,8 +12,8 @@ import pytest
 
 import weft as library
 from small_tasks import TASKS, finetune, report_of, rows_of, weft, without_gold, write_recipe, write_rows
-from weft.tasks.data import Problems, Split
-from weft.tasks.evaluation import Subject, evaluate_on
+from weft.tasks.judging.evaluation import Subject, evaluate_on
+from weft.tasks.labelled.data import Problems, Split
 from weft.tasks.task import Example, ask
 from weft.train.loop import validate
 

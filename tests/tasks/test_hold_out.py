@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import small_tasks
-from weft.tasks import containment
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify
-from weft.tasks.containment import START, Index, number_texts, plain_words
-from weft.tasks.data import Problems, Split
-from weft.tasks.hold_out import hold_out
-from weft.tasks.overlap import find_overlap
+from weft.tasks.labelled import containment
+from weft.tasks.labelled.containment import START, Index, number_texts, plain_words
+from weft.tasks.labelled.data import Problems, Split
+from weft.tasks.labelled.hold_out import hold_out
+from weft.tasks.labelled.overlap import find_overlap
 from weft.tasks.pair import Pair
 from weft.tasks.task import Example
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from weft.recipe_file import read_recipe
-from weft.tasks.finetune import finetune
+from weft.recipe.file import read_recipe
+from weft.tasks.learning.finetune import finetune
 
 ANIMALS, TOOLS = "cat dog horse cow sheep goat".split(), "saw hammer drill file spade axe".split()
 FILLERS = "the a old small my her under over near behind was is seen lost bought sold".split()

@@ -12,15 +12,17 @@ import weft
 from task_models import DECODERS, ENCODERS, TEXTS, WITH_SOURCE, WORDS, asked, make, save, scatter, tokenizer_of
 from weft.errors import RecipeError
 from weft.objectives.objective import Batch, scaled_loss
-from weft.recipe import DataSection, FinetuneSection, ModelSection, Recipe
-from weft.tasks.build import plain_network
+from weft.recipe.finetune import DataSection, FinetuneSection
+from weft.recipe.model import ModelSection
+from weft.recipe.recipe import Recipe
 from weft.tasks.classify import Classify
-from weft.tasks.data import Problems, Split
-from weft.tasks.evaluation import Subject
-from weft.tasks.finetune import Materials, finetune
-from weft.tasks.lora import SCALE, Adapted, adapt, freeze_backbone, plain_state
+from weft.tasks.judging.evaluation import Subject
+from weft.tasks.labelled.data import Problems, Split
+from weft.tasks.learning.build import plain_network
+from weft.tasks.learning.finetune import Materials, finetune
+from weft.tasks.learning.lora import SCALE, Adapted, adapt, freeze_backbone, plain_state
+from weft.tasks.learning.splits import Splits
 from weft.tasks.rewrite import Reply, Translate
-from weft.tasks.splits import Splits
 from weft.tasks.tag import Tag
 from weft.tasks.task import Example, Learnt, Task, ask
 from weft.tokens.order import Order

@@ -15,7 +15,7 @@ import weft as library
 from small_tasks import rows_of, weft, without_gold, write_rows
 from weft.errors import InputError
 from weft.folders import locked
-from weft.tasks import predict
+from weft.tasks.judging import predict
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -293,9 +293,9 @@ MEASURE = """
 import resource, sys
 from pathlib import Path
 import weft
-from weft.recipe import DataSection
-from weft.tasks.evaluation import Subject
-from weft.tasks.predict import predict_file
+from weft.recipe.finetune import DataSection
+from weft.tasks.judging.evaluation import Subject
+from weft.tasks.judging.predict import predict_file
 
 peaks = []
 def write(lines):

@@ -15,8 +15,8 @@ from task_models import PAIRS, TEXTS, WORDS, asked, make, save, tokenizer_of
 from weft.evaluate.entities import repaired
 from weft.tasks.answer import OVERLAP_SHARE, QUESTION_SHARE, Answer, Gold
 from weft.tasks.classify import Classify, Several
-from weft.tasks.evaluation import Subject
 from weft.tasks.intent import Intent
+from weft.tasks.judging.evaluation import Subject
 from weft.tasks.pair import Pair
 from weft.tasks.rewrite import Reply, Translate
 from weft.tasks.similarity import Similarity

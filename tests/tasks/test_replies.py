@@ -7,7 +7,7 @@ from small_tasks import finetune, report_of, rows_of, write_rows
 from weft.evaluate.baselines.reply import cosines, reply_bits
 from weft.evaluate.ngram import NGram
 from weft.tasks.candidates import CANDIDATES, MOST_RANKED, hits, with_candidates
-from weft.tasks.evaluation import Subject
+from weft.tasks.judging.evaluation import Subject
 from weft.tasks.task import Example
 
 

@@ -31,8 +31,8 @@ from weft.generate.writer import Writer
 from weft.tasks.answer import CANDIDATES, LONGEST_ANSWER, OVERLAP_SHARE, Answer, Candidate
 from weft.tasks.classify import Classify, Several
 from weft.tasks.encode import encode_pairs, encode_texts, shortened
-from weft.tasks.evaluation import Subject
 from weft.tasks.intent import Intent
+from weft.tasks.judging.evaluation import Subject
 from weft.tasks.pair import Pair
 from weft.tasks.rewrite import Reply, Rewrite, Summarize, Translate
 from weft.tasks.similarity import Similarity

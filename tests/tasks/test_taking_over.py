@@ -16,9 +16,10 @@ from weft.interchange.folder import DIALECTS
 from weft.interchange.weight_map import plan
 from weft.model.dropout import Dropout
 from weft.tasks.answer import Answer
-from weft.tasks.build import from_folder, reader_for
 from weft.tasks.classify import Classify
-from weft.tasks.evaluation import Subject
+from weft.tasks.judging.evaluation import Subject
+from weft.tasks.learning.build import from_folder
+from weft.tasks.reader import reader_for
 from weft.tasks.rewrite import Reply, Summarize, Translate
 from weft.tasks.tag import Tag
 from weft.tasks.task import Task

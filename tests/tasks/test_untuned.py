@@ -9,7 +9,7 @@ import weft
 from small_tasks import finetune, report_of, rows_of, write_rows
 from weft.evaluate.baselines.frozen import FrozenClassifier, cosines, pair_features
 from weft.interchange.pooling import read_pooling
-from weft.tasks.untuned import embed_texts
+from weft.tasks.judging.untuned import embed_texts
 from weft.tokenizer.read import load_tokenizer
 
 TEXTS = ["a good film", "two", "a much longer text, with many more words in it than the others", "a good film"]

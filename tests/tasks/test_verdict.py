@@ -10,10 +10,10 @@ from weft.evaluate.bootstrap import mean_interval
 from weft.evaluate.difference import Difference
 from weft.evaluate.judged import Judged
 from weft.tasks.answer import Answer, Candidate, Gold
-from weft.tasks.brief import in_brief
 from weft.tasks.classify import Classify
-from weft.tasks.evaluation import Compared, Evaluation
-from weft.tasks.figure_names import name_of
+from weft.tasks.judging.brief import in_brief
+from weft.tasks.judging.evaluation import Compared, Evaluation
+from weft.tasks.judging.figure_names import name_of
 from weft.tasks.task import Example
 
 AHEAD, BEHIND, LEVEL = (Difference("accuracy", *ends) for ends in ((2, 1, 3), (-2, -3, -1), (0, -1, 1)))

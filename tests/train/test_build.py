@@ -6,7 +6,7 @@ from pathlib import Path
 import weft
 from weft.model.dropout import Dropout
 from weft.model.positions import longest
-from weft.recipe import ModelSection
+from weft.recipe.model import ModelSection
 from weft.tokenizer.train import train_tokenizer
 from weft.train.build import build_network
 

@@ -5,8 +5,8 @@ import json
 import yaml
 from test_pretrain import ALICE, QUICK, SHAPE
 
-from weft.recipe_file import read_recipe
-from weft.run import run
+from weft.commands.run import run
+from weft.recipe.file import read_recipe
 from weft.train.pretrain import pretrain
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import weft
 from weft.evaluate.ngram import NGram
-from weft.recipe_file import read_recipe
+from weft.recipe.file import read_recipe
 from weft.tokens.shards import open_shards
 from weft.train import counting
 from weft.train.pretrain import pretrain

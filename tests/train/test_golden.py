@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kill_test import RECIPES, write_recipe
-from weft.recipe_file import read_recipe
+from weft.recipe.file import read_recipe
 from weft.train.pretrain import pretrain
 from weft.train.record import read_metrics
 

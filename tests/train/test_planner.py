@@ -8,11 +8,12 @@ import torch
 
 import weft
 from weft.model.packed import pack
-from weft.recipe import ModelSection, PretrainSection
-from weft.train import scaling
-from weft.train.planner import MASKED_STEPS, fewest_steps, minutes_for
-from weft.train.scaling import best_size, choose_size, expected_loss, ladder, weights_of
-from weft.train.trial import Cost, compile_stacks
+from weft.recipe.model import ModelSection
+from weft.recipe.pretrain import PretrainSection
+from weft.train.plan import scaling
+from weft.train.plan.planner import MASKED_STEPS, fewest_steps, minutes_for
+from weft.train.plan.scaling import best_size, choose_size, expected_loss, ladder, weights_of
+from weft.train.plan.trial import Cost, compile_stacks
 
 FLOPS = 1e11  # per second
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from weft.train import trial
-from weft.train.trial import faster_precision
+from weft.train.plan import trial
+from weft.train.plan.trial import faster_precision
 
 
 def choose(monkeypatch, times, *, has_bfloat16=True):

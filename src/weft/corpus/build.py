@@ -17,13 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import weft
 from weft.corpus.choose import Sifted, choose
 from weft.corpus.clean import Cleaning
 from weft.corpus.contamination import Wanted
 from weft.corpus.engine import work_on
-from weft.corpus.fetch import failures_in, fetch_sources, is_remote, read_addresses
-from weft.corpus.formats import Reading
 from weft.corpus.language import check_languages
 from weft.corpus.manifest import (
     FILES,
@@ -36,11 +33,9 @@ from weft.corpus.manifest import (
     work_name,
     write_manifest,
 )
-from weft.corpus.parts import LONGEST
 from weft.corpus.plan import Inspected, Part, Source, cut, files_to_inspect, find_sources, inspect, reading_of
 from weft.corpus.quality import RULES
 from weft.corpus.quarantine import work_safely_on
-from weft.corpus.read import Listing, find_files, read_documents, text_size
 from weft.corpus.report import PAGE, REPORT, gather, write_report
 from weft.corpus.sift import FIGURES, PART, sift, writable
 from weft.corpus.split import SPLITS, Shares
@@ -59,7 +54,12 @@ from weft.folders import (
     write_file,
 )
 from weft.progress import Gauge, say
-from weft.recipe import BuildSection, CorpusSection, DecontaminateSection
+from weft.recipe.corpus import BuildSection, CorpusSection, DecontaminateSection
+from weft.sources.cut_long import LONGEST
+from weft.sources.document_formats import Reading
+from weft.sources.documents import Listing, find_files, read_documents, text_size
+from weft.sources.web.fetch import failures_in, fetch_sources, is_remote, read_addresses
+from weft.version import VERSION
 
 CHOSEN, OUT, FETCHED, LOCK = "chosen.json", "out", "fetched", "lock"
 PARTS = (*SPLITS, "dropped", FETCHED, "report.*", MANIFEST, INPUTS, FILES)
@@ -202,7 +202,7 @@ def _fingerprint(name: str, section: CorpusSection, base: Path, inspected: list[
     asked = section.build.decontaminate if section.build else None
     places = [(base / entry.path, entry.format) for entry in asked.against] if asked else []
     tests = [sha256_of(file) for place, format in places for file in find_files([place], format)]
-    said = json.dumps([weft.__version__, name, section.model_dump(exclude_unset=True), files, tests], sort_keys=True)
+    said = json.dumps([VERSION, name, section.model_dump(exclude_unset=True), files, tests], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -344,7 +344,7 @@ def _write(work: Work, pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 def _facts(work: Work, report: dict[str, Any]) -> dict[str, Any]:
     return {
-        "weft": weft.__version__,
+        "weft": VERSION,
         "kind": "corpus",
         "name": work.name,
         "fingerprint": work.fingerprint,

@@ -27,7 +27,7 @@ from weft.corpus.ngrams import Numbers, scramble
 from weft.corpus.sift import BANDS, EXAMPLE_LETTERS, KEYS, SIGNATURES, TEXTS_FILE
 from weft.corpus.split import FEW, SPLITS, CannotSpare, Shares, divide
 from weft.corpus.tables import rows_of_file
-from weft.recipe import DecontaminateSection, DeduplicateSection
+from weft.recipe.corpus import DecontaminateSection, DeduplicateSection
 
 FATES, COPIES = "fates.npy", "copies.npy"
 EXACT, NEAR, CUT, FIRST_SPLIT = 0, 1, 2, 3  # what becomes of a document; from FIRST_SPLIT on, the number of its split

@@ -14,13 +14,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from weft.corpus.archives import COMPRESSED, is_archive
-from weft.corpus.fetch import pages_in
-from weft.corpus.formats import LINES, TEXT, Reading
-from weft.corpus.parts import LONGEST, cut_stream
-from weft.corpus.read import list_files, text_size
 from weft.errors import InputError, RecipeError
-from weft.recipe import CorpusSection, ReadSection, SourceSection, Unit
+from weft.recipe.corpus import CorpusSection, ReadSection, SourceSection, Unit
+from weft.sources.archives import COMPRESSED, is_archive
+from weft.sources.cut_long import LONGEST, cut_stream
+from weft.sources.document_formats import LINES, TEXT, Reading
+from weft.sources.documents import list_files, text_size
+from weft.sources.web.fetch import pages_in
 
 PIECE_BYTES, PIECE_FILES = 2**24, 1000
 CHUNK = 2**20

@@ -8,11 +8,11 @@ from typing import Any
 
 from weft.corpus.drift import Difference, compare
 from weft.corpus.plan import Source
-from weft.corpus.read import unknown_ending
 from weft.corpus.sift import EXAMPLES, writable
 from weft.errors import FolderError
 from weft.folders import read_json, write_file
 from weft.page import bars, grid, page, tiles, unfold
+from weft.sources.documents import unknown_ending
 
 REPORT, PAGE = "report.json", "report.html"
 READ_STEPS = ("not fetched", "unreadable", "put aside", "empty")  # the steps of the funnel: what each takes away

@@ -17,17 +17,17 @@ import numpy as np
 
 from weft.corpus.clean import Cleaning, clean
 from weft.corpus.contamination import HIT, HITS, Wanted
-from weft.corpus.formats import Reading, Skipped
 from weft.corpus.language import language_of
 from weft.corpus.masking import mask
 from weft.corpus.near_duplicates import band_keys, sign
 from weft.corpus.quality import Thresholds, Units, units_of, why_not
 from weft.corpus.quarantine import Mark
-from weft.corpus.read import Document, scan, scan_range, unknown_ending
 from weft.corpus.tables import DROPPED, TEXTS, Table
 from weft.errors import InputError
 from weft.folders import disk_errors, private_folder, rename_unless_there, to_json, write_file
-from weft.recipe import BuildSection, FilterSection
+from weft.recipe.corpus import BuildSection, FilterSection
+from weft.sources.document_formats import Reading, Skipped
+from weft.sources.documents import Document, scan, scan_range, unknown_ending
 from weft.words import folded
 
 FIGURES, KEYS, BANDS, SIGNATURES = "figures.json", "keys.bin", "bands.bin", "signatures.bin"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, get_args
 
-from weft.corpus.read import Document
 from weft.errors import RecipeError
+from weft.sources.documents import Document
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)

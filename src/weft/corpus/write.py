@@ -16,7 +16,7 @@ from weft.corpus.sift import DROPPED_FILE, EXAMPLE_LETTERS, EXAMPLES, TEXTS_FILE
 from weft.corpus.split import SPLITS, Division, Shares, Split
 from weft.corpus.tables import DROPPED, LINEAGE, TEXTS, Table, rows_of_file
 from weft.folders import disk_errors, private_folder, sha256_of, to_json, write_file
-from weft.recipe import BuildSection, DecontaminateSection
+from weft.recipe.corpus import BuildSection, DecontaminateSection
 from weft.words import TOKEN_BYTES, TOKEN_LETTERS, is_unspaced
 
 WRITTEN = "written.json"

@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 
 from weft.errors import InputError
 from weft.progress import say
-from weft.recipe import Section
-from weft.recipe_file import check_section
+from weft.recipe.file import check_section
+from weft.recipe.section import Section
 
 NEW_TOKENS = 64
 MOST_ANSWERS = 100_000

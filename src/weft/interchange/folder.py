@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import weft
 from weft.errors import FolderError, RecipeError, not_found, suggest
 from weft.folders import MANIFEST, manifest, read_json, replace_folder, to_json
 from weft.interchange import native
@@ -34,6 +33,7 @@ from weft.interchange.weight_map import Plan, plan
 from weft.model.families.family import Family
 from weft.model.network import Architecture, Network, outline
 from weft.tokenizer.read import FILES as TOKENIZER_FILES
+from weft.version import VERSION
 
 DIALECTS = {
     dialect.model_type: dialect
@@ -162,7 +162,7 @@ def write_model(
         for name, data in (files or {}).items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_bytes(data)
-        known = {"weft": weft.__version__, "kind": "model", "family": network.architecture.family, **(facts or {})}
+        known = {"weft": VERSION, "kind": "model", "family": network.architecture.family, **(facts or {})}
         (new / MANIFEST).write_bytes(to_json(manifest(new, **known)))
     return config["model_type"]
 

@@ -9,7 +9,7 @@ from weft.folders import MANIFEST
 from weft.interchange.folder import Description
 from weft.model.network import Network
 from weft.model.positions import longest
-from weft.recipe import FinetuneSection
+from weft.recipe.finetune import FinetuneSection
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify, Several
 from weft.tasks.cutting import Cutter

@@ -33,7 +33,7 @@ from weft.model.packed import Packed
 from weft.objectives import answers
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_texts
-from weft.tasks.hold_out import group_examples
+from weft.tasks.labelled.hold_out import group_examples
 from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text, with_unseen
 from weft.tasks.task import Embed, Example, Input, Reader, ReadOff, UnseenLabel
 

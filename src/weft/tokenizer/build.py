@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-import weft
-from weft.corpus.formats import Reading
-from weft.corpus.read import Readings, list_files, read_documents
 from weft.errors import InputError, suggest
 from weft.folders import MANIFEST, manifest, replace_folder, to_json
 from weft.progress import say
+from weft.sources.document_formats import Reading
+from weft.sources.documents import Readings, list_files, read_documents
 from weft.tokenizer.read import FILES
 from weft.tokenizer.report import report_on
 from weft.tokenizer.train import Kind, train_tokenizer
+from weft.version import VERSION
 
 REPORT = "report.json"
 
@@ -34,6 +34,6 @@ def build_tokenizer(
         for name, data in tokenizer.files.items():
             (new / name).write_bytes(data)
         (new / REPORT).write_bytes(to_json(report))
-        facts = {"weft": weft.__version__, "kind": "tokenizer", "sources": [str(source) for source in sources]}
+        facts = {"weft": VERSION, "kind": "tokenizer", "sources": [str(source) for source in sources]}
         (new / MANIFEST).write_bytes(to_json(manifest(new, **facts, settings={"kind": kind, **options})))
     return {"tokenizer": str(folder), "kind": kind, **report}

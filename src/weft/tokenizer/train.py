@@ -18,10 +18,10 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from weft.corpus.formats import Reading
-from weft.corpus.read import Readings, files_of, read_documents, text_size
 from weft.errors import InputError
 from weft.folders import to_json
+from weft.sources.document_formats import Reading
+from weft.sources.documents import Readings, files_of, read_documents, text_size
 from weft.tokenizer.special import SPECIALS, Specials
 from weft.tokenizer.tokenizer import Tokenizer
 

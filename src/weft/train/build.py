@@ -16,7 +16,7 @@ from weft.model.initialize import silence_blocks
 from weft.model.network import Architecture, Network, create
 from weft.model.positions import longest
 from weft.progress import say
-from weft.recipe import ModelSection
+from weft.recipe.model import ModelSection
 from weft.tokenizer.tokenizer import Role, Tokenizer
 
 ROLES: dict[str, tuple[Role, ...]] = {

@@ -9,15 +9,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from weft.corpus.formats import TEXT, Reading
 from weft.corpus.plan import reading_of
-from weft.corpus.read import Document, find_files, is_corpus, list_files, read_documents
 from weft.corpus.split import SPLITS, Shares, Split, texts_of
 from weft.errors import FolderError, InputError, RecipeError
 from weft.folders import MANIFEST, read_json
 from weft.objectives.catalog import Kind, end_of_document
 from weft.progress import say
-from weft.recipe import CorpusSection, TokenizerSection, Unit
+from weft.recipe.corpus import CorpusSection, Unit
+from weft.recipe.model import TokenizerSection
+from weft.sources.document_formats import TEXT, Reading
+from weft.sources.documents import Document, find_files, is_corpus, list_files, read_documents
 from weft.tokenizer.build import build_tokenizer
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer

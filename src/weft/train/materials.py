@@ -11,7 +11,9 @@ from weft.errors import InputError
 from weft.objectives.catalog import Kind
 from weft.objectives.masking import MaskSpec
 from weft.objectives.objective import Objective
-from weft.recipe import FinetunePlan, ModelSection, PretrainPlan
+from weft.recipe.finetune import FinetunePlan
+from weft.recipe.model import ModelSection
+from weft.recipe.pretrain import PretrainPlan
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.budget import read_budget
 from weft.train.build import Built, build_network

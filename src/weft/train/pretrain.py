@@ -21,7 +21,9 @@ from weft.model.families import design, find_family
 from weft.model.network import count_parameters
 from weft.objectives.catalog import OBJECTIVES, OWN, Kind, find_kind
 from weft.progress import say
-from weft.recipe import ModelSection, PretrainPlan, PretrainSection, Recipe, TokenizerSection
+from weft.recipe.model import ModelSection, TokenizerSection
+from weft.recipe.pretrain import PretrainPlan, PretrainSection
+from weft.recipe.recipe import Recipe
 from weft.threads import thread_count_restored, use_threads
 from weft.tokenizer.read import load_tokenizer
 from weft.tokens.order import Order
@@ -31,14 +33,14 @@ from weft.train.checkpoints import CHECKPOINTS, restore_weights
 from weft.train.counting import by_counting
 from weft.train.data import Source, built_sources, find_sources, prepare_tokenizer, prepare_tokens
 from weft.train.loop import Hooks, Retime, TrainSpec, train, validate
-from weft.train.machine import matmul_peak
 from weft.train.materials import Materials, device
-from weft.train.memory import keep_freed_memory
-from weft.train.planner import Planned, fewest_steps, make_plan
+from weft.train.plan.machine import matmul_peak
+from weft.train.plan.memory import keep_freed_memory
+from weft.train.plan.planner import Planned, fewest_steps, make_plan
+from weft.train.plan.trial import compile_stacks, expected_seconds
 from weft.train.report import write_report
 from weft.train.run_folder import CORPUS, MODEL, claim, finish, load_plan, save_plan
 from weft.train.samples import show_sample
-from weft.train.trial import compile_stacks, expected_seconds
 from weft.train.validation import all_batches, figures_of, some_batches
 
 MODERN = {"causal": "qwen3", "masked": "modernbert", "seq2seq": "t5"}  # the family when none is named

@@ -10,8 +10,6 @@ from typing import Any
 
 import yaml
 
-import weft
-from weft.corpus.read import find_files
 from weft.errors import FolderError, RecipeError
 from weft.folders import (
     MANIFEST,
@@ -25,10 +23,14 @@ from weft.folders import (
     write_file,
 )
 from weft.progress import say
-from weft.recipe import ModelSection, PretrainPlan, Recipe
-from weft.recipe_file import read_recipe
+from weft.recipe.file import read_recipe
+from weft.recipe.model import ModelSection
+from weft.recipe.pretrain import PretrainPlan
+from weft.recipe.recipe import Recipe
+from weft.sources.documents import find_files
 from weft.train.checkpoints import CHECKPOINTS, list_checkpoints
-from weft.train.planner import Planned
+from weft.train.plan.planner import Planned
+from weft.version import VERSION
 
 PLAN, MODEL, CORPUS, LOCK = "recipe.yml", "model", "corpus", ".lock"
 BEFORE = (CORPUS, f".{CORPUS}.work")  # what may be there before a run is: `weft corpus` with the same recipe
@@ -107,7 +109,7 @@ def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         (folder / PLAN).unlink(missing_ok=True)  # of a run that was stopped before its first checkpoint
         for made in ("tokenizer", "tokens"):  # of another corpus, perhaps
             shutil.rmtree(folder / made, ignore_errors=True)
-        facts = {"weft": weft.__version__, "kind": "run", "asked": asked, "inputs": fingerprint(recipe, base)}
+        facts = {"weft": VERSION, "kind": "run", "asked": asked, "inputs": fingerprint(recipe, base)}
         write_file(folder / MANIFEST, to_json(facts))
 
 

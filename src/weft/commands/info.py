@@ -1,0 +1,161 @@
+"""What is in a folder or recipe: facts as one dictionary, for people and for programs.
+
+Of weights only the headers are read, and a tied matrix where it is stored twice; every check of loading is made.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import FolderError, InputError, RecipeError
+from weft.folders import MANIFEST, known_facts, read_json
+from weft.sources.documents import is_corpus
+
+if TYPE_CHECKING:
+    from weft.recipe.finetune import FinetuneSection
+
+
+def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    if path.suffix in (".yml", ".yaml"):
+        return _describe_recipe(path, overrides)
+    if overrides:
+        raise InputError("key=value settings go with a recipe, not with a folder.")
+    if path.is_file():
+        raise FolderError(f"{path} is a file; give a model folder or a recipe (.yml).")
+    if known_facts(path).get("kind") == "run":
+        return _describe_run(path)
+    if is_corpus(path):
+        from weft.corpus.build import summary
+
+        return summary(path)
+    if (path / "tokenizer.json").is_file() and not (path / "config.json").is_file():
+        return _describe_tokenizer(path)
+    return _describe_model(path)
+
+
+def describe_machine() -> dict[str, Any]:
+    """What weft computes with here, and which of its kernels serve."""
+    import torch
+
+    from weft.generate.whole import missing_kernels as missing_of_writing
+    from weft.model.kernel_report import missing_kernels
+    from weft.version import VERSION
+
+    missing = {**missing_kernels(), **missing_of_writing()}
+    return {
+        "weft": VERSION,
+        "torch": torch.__version__,
+        "devices": ["cpu", *(torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count()))],
+        "threads": torch.get_num_threads(),
+        "kernels": {name: "in use" if why is None else f"not used: {why}" for name, why in missing.items()},
+    }
+
+
+def _describe_run(folder: Path) -> dict[str, Any]:
+    """How far a run is, or what came out of it."""
+    from weft.train.record import read_metrics
+
+    facts, metrics = read_json(folder / MANIFEST), read_metrics(folder)
+    last = {key: value for key, value in (metrics[-1] if metrics else {}).items() if key != "sample"}
+    stage = "finetune" if "finetune" in facts["asked"] and "pretrain" not in facts["asked"] else "pretrain"
+    state = "finished" if "results" in facts else f"not finished; weft {stage} --resume goes on with it"
+    return {
+        "run": str(folder),
+        "name": facts["asked"].get("name"),
+        "state": state,
+        "last": last,
+        **facts.get("results", {}),
+    }
+
+
+def _describe_tokenizer(folder: Path) -> dict[str, Any]:
+    from weft.tokenizer.build import REPORT
+    from weft.tokenizer.read import load_tokenizer
+
+    tokenizer = load_tokenizer(folder)
+    facts = {"tokenizer": str(folder), "vocabulary": tokenizer.vocabulary, "special": tokenizer.special}
+    return {**facts, **(read_json(folder / REPORT) if (folder / REPORT).is_file() else {})}
+
+
+def _describe_model(folder: Path) -> dict[str, Any]:
+    from weft.interchange.folder import read_outline
+    from weft.tokenizer.read import read_tokenizer
+
+    network, description = read_outline(folder)
+    tokenizer = read_tokenizer(folder)
+    facts = _describe_network(network, description.head)
+    facts |= {"format": description.config["model_type"], "notes": list(description.notes)}
+    if description.labels and facts["head"] in ("sequence", "token"):
+        facts["labels"] = list(description.labels)
+    facts["tokenizer"] = (
+        None if tokenizer is None else {"vocabulary": tokenizer.vocabulary, "special": tokenizer.special}
+    )
+    facts["files"] = {
+        str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()
+    }
+    return {"folder": str(folder), **facts}
+
+
+def _describe_recipe(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    from weft.interchange.folder import OWN_FORMAT, Description, save_format
+    from weft.model.families import design
+    from weft.model.network import outline
+    from weft.recipe.file import read_recipe
+
+    recipe = read_recipe(path, overrides)
+    if recipe.model is None and recipe.pretrain is None and recipe.finetune is not None:
+        return {"recipe": recipe.name, **_describe_task(recipe.finetune)}
+    if recipe.model is None:
+        return {"recipe": recipe.name, "notes": ["No model is named: weft pretrain chooses one for the budget."]}
+    if recipe.model.path is not None:
+        return {"recipe": recipe.name, **_describe_model(path.parent / recipe.model.path)}
+    try:
+        family, architecture = design(**recipe.model.settings())
+    except RecipeError as error:
+        raise RecipeError(f"{path}: model: {error}") from None
+    network, head = outline(architecture), recipe.model.head or family.default_head
+    facts = _describe_network(network, head)
+    saved_as = save_format(network, Description(family, head))
+    notes = [OWN_FORMAT] if saved_as == "weft" else []
+    return {"recipe": recipe.name, **facts, "format": saved_as, "notes": notes}
+
+
+def _describe_task(section: "FinetuneSection") -> dict[str, Any]:
+    data = {split: getattr(section.data, split) for split in ("train", "validation", "test")}
+    model = section.model if isinstance(section.model, str | None) else section.model.settings()
+    return {"task": section.task, "model": model, "data": data, "budget": section.budget, "tune": section.tune}
+
+
+def _describe_network(network: Any, head: str) -> dict[str, Any]:
+    from weft.model.network import count_parameters
+    from weft.model.positions import longest
+
+    architecture = network.architecture
+    parameters = count_parameters(network)
+    stacks = {"encoder": architecture.encoder, "decoder": architecture.decoder}
+    shape = {
+        side: {
+            "layers": stack.layers,
+            "heads": stack.block.attention.heads,
+            "key_value_heads": stack.block.attention.key_value_heads,
+            "head_width": stack.block.attention.head_width,
+            "inner": stack.block.feedforward.inner,
+        }
+        for side, stack in stacks.items()
+        if stack is not None
+    }
+    if architecture.recurrent is not None:
+        shape["recurrent"] = {"layers": architecture.recurrent.layers}
+    positions = architecture.embedding.positions
+    return {
+        "family": architecture.family,
+        "head": head,
+        "parameters": parameters,
+        "width": architecture.width,
+        "vocabulary": architecture.vocabulary,
+        "positions": None if positions is None else positions.kind,
+        "longest": longest(positions),
+        **shape,
+        # In fp32: the weights; and with AdamW the gradients and two moments as well, activations not counted.
+        "memory": {"run": 4 * parameters, "train": 16 * parameters},
+    }

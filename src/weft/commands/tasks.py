@@ -1,0 +1,128 @@
+"""What `weft evaluate` and `weft predict` do."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError, suggest
+from weft.folders import disk_errors, known_facts
+from weft.progress import say
+from weft.recipe.file import check_section
+from weft.recipe.finetune import DataSection
+from weft.sources.archives import inner_name
+from weft.sources.places import ending
+from weft.sources.row_formats import TEXT
+from weft.tasks.judging.evaluation import Subject, evaluate_on, require_packages, training_facts
+from weft.tasks.judging.predict import Write, predict_file, predict_texts
+from weft.tasks.judging.report import write_task_report
+from weft.tasks.labelled.data import Split, checked, read_split
+from weft.tasks.labelled.overlap import find_overlap
+from weft.tasks.learning.splits import say_problems
+
+
+def evaluate_model(
+    model: Path,
+    data: Sequence[Path],
+    task: str | None,
+    train: Sequence[Path],
+    columns: Sequence[str],
+    encoding: str,
+    format: str | None,
+    output: Path | None,
+) -> dict[str, Any]:
+    if output is not None and output.exists() and not output.is_dir():
+        raise InputError(f"{output} is a file; the reports need a folder.")
+    if output is not None and known_facts(output).get("kind") == "run":
+        raise InputError(f"{output} is a run, whose own report this would replace; choose another folder.")
+    subject = Subject.load(model, task)
+    require_packages(subject.task, beside=bool(train), without="weft evaluate without --train")
+    section = _section(columns, encoding, format, subject)
+    split = _read(subject, data, section)
+    known = _read(subject, train, section) if train else None
+    overlap = find_overlap(subject.task, {"train": known, "test": split}) if known else []
+    for note in overlap:
+        say(note)
+    trained, recipe = (
+        found if isinstance(found := subject.facts.get(key), dict) else {} for key in ("results", "recipe")
+    )
+    learnt = known.examples if known else None
+    evaluation = evaluate_on(subject, split, learnt, training=training_facts(trained), notes=overlap)
+    results = {"model": str(model), "task": subject.task.name, "data": split.where, **evaluation.summary()}
+    if split.problems.count:
+        results["left_out"] = split.problems.sentences()
+    if split.mended.count:
+        results["mended"] = split.mended.sentences()
+    if output is not None:
+        with disk_errors(output):
+            output.mkdir(parents=True, exist_ok=True)
+        name = str(recipe.get("name", model.name))
+        results["report"] = str(write_task_report(output, name, evaluation, {split.where: split}))
+    return results
+
+
+def _read(subject: Subject, paths: Sequence[Path], section: DataSection) -> Split:
+    split = checked(subject.task, read_split(subject.task, paths, section))
+    say_problems(split)
+    return split
+
+
+def _section(columns: Sequence[str], encoding: str, format: str | None, subject: Subject) -> DataSection:
+    """The columns that were said now; for the other roles, those of the recipe that the model was tuned by. Who names
+    columns means a file that has names for them.
+    """
+    roles = subject.task.roles
+    said = _columns(columns, roles)
+    facts: Any = subject.facts.get("recipe")
+    data = facts.get("finetune", {}).get("data", {}) if isinstance(facts, dict) else {}
+    kept = {key: value for key, value in data.items() if key in (*roles, "labels") or (key == "columns" and not said)}
+    read = {"encoding": encoding, "format": check_section(DataSection, {"format": format}, "--format").format}
+    return check_section(DataSection, {**kept, **said, **read}, "--column")
+
+
+def _columns(said: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for pair in said:
+        role, equals, column = pair.partition("=")
+        if not equals or not column:
+            raise InputError(f"--column {pair!r} is not role=column, such as {roles[0]}=sentence.")
+        if role not in roles:
+            raise InputError(f"--column {pair}: there is no {role} here{suggest(role, roles)}, but {', '.join(roles)}.")
+        found[role] = column
+    return found
+
+
+def predict_given(model: Path, texts: Sequence[str], task: str | None, *, details: bool) -> list[dict[str, Any]]:
+    """Of a task that takes several texts together (a pair; question and context), they stand one after another."""
+    subject = Subject.load(model, task)
+    roles = [role for role in subject.task.roles if role not in subject.task.golds]
+    if len(texts) % len(roles):
+        raise InputError(
+            f"{subject.task.name} takes {len(roles)} texts together ({', '.join(roles)}), not {len(texts)}."
+        )
+    rows = [tuple(texts[start : start + len(roles)]) for start in range(0, len(texts), len(roles))]
+    return predict_texts(subject, [row if len(roles) > 1 else row[0] for row in rows], details=details)
+
+
+def predict_rows(
+    model: Path,
+    file: Path,
+    task: str | None,
+    columns: Sequence[str],
+    encoding: str,
+    format: str | None,
+    output: Path | None,
+    write: Write,
+    *,
+    details: bool,
+    resume: bool,
+) -> dict[str, Any]:
+    """The answers go to the output, if there is one, or else to `write`."""
+    subject = Subject.load(model, task)
+    section = _section(columns, encoding, format, subject)
+    if (
+        f".{format}" if format else ending(inner_name(file.name))
+    ) in TEXT:  # has lines, whatever the columns of the training data were called
+        if columns:
+            raise InputError(f"--column goes with tables; {file} has lines only.")
+        section = DataSection(encoding=encoding, format=section.format)
+    return predict_file(subject, file, output, section, write, details=details, resume=resume)

@@ -1,0 +1,1 @@
+"""Recipes: what a YAML file may say, section by section, and how it is read."""

@@ -1,0 +1,146 @@
+"""A recipe, or a section of one, out of YAML and `key=value`; and what is wrong with it, in a sentence.
+
+An unknown key, a wrong type or an impossible combination is an error before any work starts, with the key's path and
+the nearest valid name. `key=value` on the command line sets single keys (`model.layers=6`). YAML is read in its sane
+half: only true/false are booleans, 1e-3 is a number, a key may stand once.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from weft.errors import RecipeError, suggest
+from weft.recipe.recipe import Recipe
+from weft.recipe.section import SectionKind
+
+MOST_BYTES = 1_000_000
+# A kind of values, as pydantic writes it; no setting is called so.
+KIND = re.compile(r"str|int|list\[.*\]|\w+Section|function-after\[.*\]")
+
+
+def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    if not path.is_file():
+        raise RecipeError(f"{path} is not a file.")
+    if path.stat().st_size > MOST_BYTES:
+        raise RecipeError(f"{path} is larger than {MOST_BYTES:,} bytes, which no recipe is.")
+    try:
+        tree = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506 (a SafeLoader)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise RecipeError(f"{path}: this is not YAML: {_where(error)}.") from None
+    if not isinstance(tree, dict) or not _has_named_keys(tree):
+        raise RecipeError(f"{path}: a recipe is a mapping of sections, such as model:.")
+    for override in overrides:
+        _set(tree, override)
+    recipe = check_section(Recipe, tree, str(path))
+    if recipe.name in (".", "..") or any(character in "/\\\0" for character in recipe.name):
+        raise RecipeError(f"{path}: name cannot be {recipe.name!r}: a folder is called by it.")
+    return recipe
+
+
+def check_section(kind: type[SectionKind], tree: dict[str, Any], where: str) -> SectionKind:
+    """A section of these values, or what is wrong with them."""
+    try:
+        return kind.model_validate(tree)
+    except ValidationError as error:
+        # A slip in a name is the cause, what it leaves missing only the effect. Of what may be a text or a section, or
+        # a text or a list, that it is no text is no news.
+        first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", _is_no_text(item)))
+        raise RecipeError(f"{where}: {_sentence(first, kind)}") from None
+
+
+def _has_named_keys(tree: Any, depth: int = 20) -> bool:
+    if isinstance(tree, dict):
+        return depth > 0 and all(isinstance(key, str) and _has_named_keys(tree[key], depth - 1) for key in tree)
+    return not isinstance(tree, list) or (depth > 0 and all(_has_named_keys(item, depth - 1) for item in tree))
+
+
+def _set(tree: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals or not all(key.split(".")):
+        raise RecipeError(f"{override!r} is not a setting; write key=value, for example model.layers=6.")
+    try:
+        parsed = yaml.load(value, Loader=_Loader)  # noqa: S506
+    except (yaml.YAMLError, ValueError, TypeError):
+        parsed = value
+    *sections, last = key.split(".")
+    for section in sections:
+        tree[section] = {} if tree.get(section) is None else tree[section]
+        tree = tree[section]
+        if not isinstance(tree, dict):
+            raise RecipeError(f"{override!r}: {section} is a value, not a section.")
+    tree[last] = parsed
+
+
+def _is_no_text(error: Any) -> bool:
+    return error["type"] == "string_type" and isinstance(error["input"], dict | list)
+
+
+def _sentence(error: Any, kind: type[BaseModel]) -> str:
+    # Where there are several kinds of values, pydantic has the kind in the path: finetune.model.ModelSection.layers.
+    *above, last = (part for part in error["loc"] if isinstance(part, int) or not KIND.fullmatch(part))
+    path = ".".join(str(part) for part in (*above, last))
+    match error["type"]:
+        case "extra_forbidden":
+            return f"{path} is not a setting{suggest(str(last), _names(kind, above))}."
+        case "model_type":
+            return f"{path} cannot be {error['input']!r}: it is a section of settings."
+        case "missing":
+            return f"{path} is missing{suggest(str(last), error['input'])}."
+        case "value_error":
+            said = str(error["ctx"]["error"])
+            unknown = [key for key in error["input"] if key not in _names(kind, [*above, last])]
+            hint = suggest(said.split()[1], unknown) if said.startswith("give ") else ""
+            return f"{path}: {said}{hint}."
+    return f"{path} cannot be {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}."
+
+
+def _names(section: Any, path: list[Any]) -> list[str]:
+    """The settings of the section at this path."""
+    for part in path:
+        if isinstance(part, int):  # a place in a list of sections
+            continue
+        section = _section_in(section.model_fields[part].annotation)
+    return list(section.model_fields)
+
+
+def _section_in(annotation: Any) -> Any:
+    """Of str | Section | None, or list[Section] | None."""
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    return next((found for kind in get_args(annotation) if (found := _section_in(kind))), None)
+
+
+def _where(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).split("\n")[0]
+    return f"{problem}, line {mark.line + 1}" if mark else problem
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's scalars, and a key at most once."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            name = key.value
+            if name in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {name} stands twice", key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":int", ":float", ":timestamp"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false|True|False)$"), list("tfTF"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.inf|\.nan)$"),
+    list("-+.0123456789"),
+)

@@ -1,0 +1,1 @@
+"""Web pages: from HTML to the text of the article."""

@@ -1,0 +1,1 @@
+"""Pages fetched from the web, politely and within limits."""

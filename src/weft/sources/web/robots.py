@@ -1,0 +1,149 @@
+"""robots.txt as RFC 9309 has it: what a server lets a visitor of a certain name ask for.
+
+The group whose product token is the visitor's counts, or else the groups of `*`; several of the same name are one.
+Of the rules that match a path the longest wins, and of two as long the one that allows. `*` stands for any characters
+and a `$` at the end for the end. Paths are compared with their percent-encoding in one form. Crawl-delay is no part of
+the RFC, but servers that say it mean it.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from weft.sources.web.addresses import SAFE
+
+MOST_BYTES = 500 * 1024  # RFC 9309, 2.5: at least these are read; what follows is ignored
+TOKEN = re.compile(r"[A-Za-z_-]+")
+ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+# Within a query these stand for themselves, escaped or not (RFC 9309, 2.2.2, second example).
+PLAIN_IN_QUERY = UNRESERVED | frozenset(":/?@[]!'(),;")
+
+
+@dataclass(frozen=True)
+class Rule:
+    allows: bool
+    pieces: tuple[str, ...]  # of the pattern, between its `*`s
+    is_whole: bool  # it ends with `$`
+    length: int
+
+    def matches(self, path: str) -> bool:
+        first, *rest = self.pieces
+        if not path.startswith(first):
+            return False
+        at = len(first)
+        if self.is_whole:
+            if not rest:
+                return len(path) == at
+            last = rest.pop()
+            if not path.endswith(last) or len(path) - len(last) < at:
+                return False
+            path = path[: len(path) - len(last)]
+        for piece in rest:  # the first place is as good as any: what follows has the most room
+            if (found := path.find(piece, at)) < 0:
+                return False
+            at = found + len(piece)
+        return True
+
+
+@dataclass(frozen=True)
+class Robots:
+    rules: tuple[Rule, ...] = ()  # those that matter for this visitor, the one that wins first
+    crawl_delay: float | None = None
+
+    def allows(self, target: str) -> bool:
+        """`target` is the path and query of an address."""
+        if target == "/robots.txt":
+            return True
+        path = _normal(target).replace("*", "%2A").replace("$", "%24")
+        return next((rule.allows for rule in self.rules if rule.matches(path)), True)
+
+
+@dataclass
+class _Group:
+    names: set[str] = field(default_factory=set)
+    rules: list[Rule] = field(default_factory=list)
+
+
+def read_robots(data: bytes, agent: str) -> Robots:
+    token = product_token(agent)
+    groups, delays = _groups(_text(data), token)
+    name = token if any(token in group.names for group in groups) else "*"
+    rules = [rule for group in groups if name in group.names for rule in group.rules]
+    rules.sort(key=lambda rule: (-rule.length, not rule.allows))
+    return Robots(tuple(dict.fromkeys(rules)), delays.get(name))
+
+
+def product_token(agent: str) -> str:
+    """`weft` of `weft/1.0 (+https://example.org)`, in lower case."""
+    found = TOKEN.match(agent.strip())
+    return found.group().lower() if found else ""
+
+
+def _text(data: bytes) -> str:
+    if len(data) >= MOST_BYTES:  # without the line that was cut: half an `Allow` allows more than the whole
+        data = data[:MOST_BYTES]
+        data = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+
+
+def _groups(text: str, token: str) -> tuple[list[_Group], dict[str, float]]:
+    """The groups, and the crawl delays, of this name and of `*`."""
+    groups: list[_Group] = []
+    delays: dict[str, float] = {}
+    is_open = False  # for more names; a line of another kind, such as Sitemap, does not end a group
+    named: set[str] = set()  # right above: a Crawl-delay is for these, and the next name is another's
+    is_told = False
+    for line in re.split(r"[\r\n]+", text):
+        key, colon, value = line.partition("#")[0].partition(":")
+        key, value = key.strip().lower(), value.strip()
+        if not colon:
+            continue
+        if key == "user-agent":
+            if not is_open:
+                groups.append(_Group())
+            if is_told or not is_open:
+                named, is_told = set(), False
+            is_open = True
+            name = "*" if value.partition(" ")[0] == "*" else product_token(value)
+            if name in ("*", token):
+                groups[-1].names.add(name)
+                named.add(name)
+        elif groups and key in ("allow", "disallow"):
+            is_open = False
+            if value:
+                groups[-1].rules.append(_rule(key == "allow", value))
+        elif key == "crawl-delay" and (delay := _seconds(value)) is not None:
+            delays |= {name: max(delay, delays.get(name, 0.0)) for name in named}
+            is_told = True
+    return groups, delays
+
+
+def _rule(allows: bool, value: str) -> Rule:
+    pattern = _normal(value)
+    is_whole = pattern.endswith("$")
+    body = pattern.removesuffix("$").replace("$", "%24")  # elsewhere it is a character like others
+    return Rule(allows, tuple(re.sub(r"\*+", "*", body).split("*")), is_whole, len(pattern))
+
+
+def _normal(text: str) -> str:
+    """Percent-encoding in one form: what needs none has none, and the rest is in capitals."""
+    path, mark, query = quote(text, SAFE).partition("?")
+    return _unescaped(path, UNRESERVED) + mark + _unescaped(query, PLAIN_IN_QUERY)
+
+
+def _unescaped(text: str, plain: frozenset[str]) -> str:
+    def one(found: re.Match[str]) -> str:
+        character = chr(int(found.group(1), 16))
+        return character if character in plain else found.group().upper()
+
+    return ESCAPE.sub(one, text)
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None

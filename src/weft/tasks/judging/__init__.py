@@ -1,0 +1,1 @@
+"""A tuned model at work: predictions, metrics beside baselines, reports."""

@@ -1,0 +1,337 @@
+"""How good a model is at its task, next to a classical method, and what it costs.
+
+The whole of the data is answered, judged with intervals, sliced by length; the baseline learns from the same training
+data and answers the same questions. Latency is measured one example at a time, throughput in batches.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.errors import InputError, needs
+from weft.evaluate.difference import Difference, difference
+from weft.evaluate.judged import Judged
+from weft.folders import known_facts
+from weft.interchange.folder import Description, read_model
+from weft.model.network import Network, count_parameters
+from weft.progress import say, track
+from weft.tasks.catalog import known_task
+from weft.tasks.crf import with_crf
+from weft.tasks.judging.figure_names import between, name_of, number
+from weft.tasks.judging.untuned import Untuned
+from weft.tasks.labelled.data import Split
+from weft.tasks.reader import reader_for
+from weft.tasks.rewrite import HITS, Rewrite
+from weft.tasks.tag import Tag
+from weft.tasks.task import Example, Reader, ReadOff, Task
+from weft.tokenizer.read import load_tokenizer
+from weft.tokenizer.tokenizer import Tokenizer
+from weft.train.materials import device
+
+CHUNK = 1024  # examples that are answered before the next are looked at
+SLICES = 4
+SHOWN = 20  # mistakes, examples
+SINGLE, SINGLE_WRITTEN = 50, 20  # examples whose latency is taken
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that does a task."""
+
+    network: Network
+    description: Description
+    task: Task
+    reader: Reader
+    facts: dict[str, Any] = field(default_factory=dict)  # its weft.json
+    folder: Path | None = None  # where it lies
+
+    @classmethod
+    def load(cls, folder: Path, task: str | None = None) -> "Subject":
+        network, description = read_model(folder)
+        facts = known_facts(folder)
+        network.to(device())
+        try:
+            return cls.of(network, description, load_tokenizer(folder), facts, task, folder)
+        except InputError as error:
+            raise error if str(folder) in str(error) else type(error)(f"{folder}: {error}") from None
+
+    @classmethod
+    def of(
+        cls,
+        network: Network,
+        description: Description,
+        tokenizer: Tokenizer,
+        facts: dict[str, Any],
+        task: str | None = None,
+        folder: Path | None = None,
+    ) -> "Subject":
+        """`facts`: the model's weft.json; `folder`: where it lies, if it is to be asked for more."""
+        found = known_task(network, description, facts.get("task"), task)
+        if isinstance(found, Tag) and found.crf and "crf" not in dict(network.named_children()):
+            network = with_crf(network, folder, found.labels)
+        reader = reader_for(network.architecture, description, tokenizer, _length_of(facts))
+        return cls(network.eval(), description, found, reader, facts, folder)
+
+    def answers(self, examples: Sequence[Example]) -> list[Any]:
+        return self.answers_and_cut(examples)[0]
+
+    def answers_and_cut(self, examples: Sequence[Example]) -> tuple[list[Any], int]:
+        """And how many of the examples were longer than the model reads."""
+        # Without what is right: it may be something that training never had, and nobody is to look at it.
+        return self.task.answers(self.network, [replace(one, gold=None) for one in examples], self.reader)
+
+
+def say_cut(cut: int, count: int, reader: Reader) -> None:
+    if cut:
+        say(f"{cut:,} of {count:,} are longer than {reader.most_tokens:,} tokens: cut, or read in windows.")
+
+
+def _length_of(facts: dict[str, Any]) -> int | None:
+    length = facts.get("task", {}).get("sequence_length") if isinstance(facts.get("task"), dict) else None
+    return length if isinstance(length, int) and length > 0 else None
+
+
+@dataclass(frozen=True)
+class Compared:
+    name: str
+    judged: Judged
+    seconds: float  # to learn and to answer
+    difference: Difference | None = None  # of the model to it, in the deciding figure
+    differences: dict[str, Difference] = field(default_factory=dict)  # in all that have intervals
+    learnt_from: int | None = None  # examples, if not all
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "name": self.name,
+            "figures": self.judged.figures,
+            "intervals": {name: [gap.low, gap.high] for name, gap in self.judged.intervals.items()},
+            "seconds": round(self.seconds, 2),
+        }
+        if self.difference is not None:
+            found["difference"] = self.difference.facts()
+            found["differences"] = {name: gap.facts() for name, gap in self.differences.items()}
+        if self.learnt_from is not None:
+            found["training_examples"] = self.learnt_from
+        return found
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    task: Task
+    where: str
+    examples: list[Example]
+    answers: list[Any]
+    judged: Judged
+    slices: list[tuple[str, int, float]]  # lengths, how many, mean credit
+    cost: dict[str, Any]
+    cut: int = 0  # examples that are longer than the model reads
+    baseline: Compared | None = None
+    untuned: Compared | None = None
+    notes: tuple[str, ...] = ()  # what to know before the figures are believed
+    facts: dict[str, Any] = field(default_factory=dict)  # how figures came about: from which raw text
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The one that decides first."""
+        return {self.score: self.judged.figures[self.score], **self.judged.figures}
+
+    @property
+    def score(self) -> str:
+        return deciding_figure(self.task, self.judged)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures, with intervals, and the baseline's: one JSON object."""
+        found: dict[str, Any] = {
+            "verdict": self.verdict,
+            "examples": len(self.examples),
+            "figures": self.figures,
+            "intervals": {name: [gap.low, gap.high] for name, gap in self.judged.intervals.items()},
+            "cost": self.cost,
+        }
+        if self.notes:
+            found["notes"] = list(self.notes)
+        found |= self.facts
+        if self.cut:
+            found["cut"] = self.cut
+        if self.judged.calibration is not None:
+            found["calibration"] = {"ece": self.judged.calibration.ece, "brier": self.judged.calibration.brier}
+        for name, beside in (("baseline", self.baseline), ("untuned", self.untuned)):
+            if beside is not None:
+                found[name] = beside.summary()
+        if verdicts := self.verdicts():
+            found["verdicts"] = verdicts
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """One sentence. The model is worse than the baseline and better than the untuned model."""
+        gaps = [(name, one.difference) for name, one in self._others().items() if one.difference is not None]
+        if gaps:
+            return f"The model is {' and '.join(f'{_compared(gap)} the {name}' for name, gap in gaps)}."
+        name, gap = name_of(self.score, self.task.name), self.judged.intervals.get(self.score)
+        ends = f" (95 % interval {between(self.score, (gap.low, gap.high))})" if gap else ""
+        return f"{name[0].upper()}{name[1:]} is {number(self.score, self.figures[self.score])}{ends}."
+
+    def verdicts(self) -> list[str]:
+        """What the differences show, in words."""
+        found = []
+        for name, one in self._others().items():
+            if (gap := one.difference) is not None:
+                figure = name_of(gap.figure, self.task.name)
+                found.append(f"Against the {name} ({one.name}): {gap.verdict} in {figure}.")
+                if one is self.untuned and not gap.is_ahead:
+                    found[-1] += " Tuning does not beat the untuned model."
+        return found
+
+    def _others(self) -> dict[str, Compared]:
+        others = {"baseline": self.baseline, "untuned model": self.untuned}
+        return {name: one for name, one in others.items() if one is not None}
+
+    def mistakes(self, most: int = SHOWN) -> list[tuple[Example, Any]]:
+        """The hardest first; none that is right."""
+        order = [i for i in np.argsort(-self.judged.regret, kind="stable") if self.judged.credit[i] < 1]
+        return [(self.examples[i], self.answers[i]) for i in order[:most]]
+
+
+def _compared(gap: Difference) -> str:
+    return "better than" if gap.is_ahead else "worse than" if gap.is_behind else "not shown to differ from"
+
+
+def require_packages(task: Task | type[Task], *, beside: bool, without: str) -> None:
+    """An error at once, not after the training, if one of the optional packages that judge is not there. `without` says
+    how to have nothing `beside` the model.
+    """
+    for package in task.judged_with:
+        needs(package, "tasks", f"to judge {task.name}")
+    for package in task.beside_with if beside else ():
+        needs(package, "tasks", f"for a classical method beside the model ({without} goes without)")
+
+
+def training_facts(results: Mapping[str, Any], examples: int | None = None) -> dict[str, Any]:
+    """What training cost, of a run's results."""
+    names = ("parameters", "parameters_tuned", "training_seconds", "steps", "tokens")
+    found = {name: results[name] for name in names if name in results}
+    return found if examples is None else {**found, "training_examples": examples}
+
+
+def evaluate_on(
+    subject: Subject,
+    split: Split,
+    train: Sequence[Example] | None,
+    *,
+    training: dict[str, Any] | None = None,
+    notes: Sequence[str] = (),
+    untuned: Untuned | None = None,
+) -> Evaluation:
+    """`train`: what a baseline learns from; none is made without. `untuned`: answers to the same examples."""
+    task, examples = subject.task, split.judged
+    if split.unseen:
+        notes = [*notes, split.unseen_sentence()]
+        say(notes[-1])
+    began = time.perf_counter()
+    answers, cut = _answer_all(subject, split)
+    say_cut(cut, len(examples), subject.reader)
+    seconds = time.perf_counter() - began
+    judged = task.judge(examples, answers)
+    measured = task.measure(subject.network, examples, answers, subject.reader)
+    judged.figures.update(measured.figures)
+    judged.intervals.update(measured.intervals)
+    cost = {**(training or {}), "parameters": count_parameters(subject.network), **_cost(subject, examples, seconds)}
+    baseline = None
+    if train is not None:
+        say("Training the classical baseline beside it ...")
+        began = time.perf_counter()
+        name, guessed = task.baseline(train, examples)
+        beside = task.judge(examples, guessed)
+        more = task.measure_baseline(train, examples)
+        beside.figures.update(more.figures)
+        beside.intervals.update(more.intervals)
+        baseline = _beside(name, task, judged, beside, time.perf_counter() - began)
+    before = None if untuned is None else _judge_untuned(task, examples, judged, untuned)
+    slices = _slices(task, examples, judged.credit)
+    return Evaluation(
+        task, split.where, examples, answers, judged, slices, cost, cut, baseline, before, tuple(notes), measured.facts
+    )
+
+
+def _judge_untuned(task: Task, examples: Sequence[Example], tuned: Judged, untuned: Untuned) -> Compared:
+    """Only by what does not depend on the scale of the answers: a cosine is no number of stars."""
+    judged = task.judge(examples, untuned.answers)
+    known = task.known_metrics if isinstance(task, ReadOff) else tuple(judged.figures)
+    figures, intervals = (
+        {name: value for name, value in one.items() if name in known} for one in (judged.figures, judged.intervals)
+    )
+    judged = replace(judged, figures=figures, intervals=intervals)  # type: ignore[arg-type]
+    found = _beside(untuned.name, task, tuned, judged, untuned.seconds)
+    return replace(found, learnt_from=untuned.learnt_from)
+
+
+def _beside(name: str, task: Task, ours: Judged, theirs: Judged, seconds: float) -> Compared:
+    gaps = {figure: gap for figure in ours.figures if (gap := difference(figure, ours, theirs)) is not None}
+    return Compared(name, theirs, seconds, gaps.get(deciding_figure(task, ours)), gaps)
+
+
+def score_on(subject: Subject, split: Split) -> float:
+    """The figure that decides, alone."""
+    task, answers = subject.task, _answer_all(subject, split)[0]
+    if isinstance(task, ReadOff):
+        return task.figures(split.judged, answers)[task.deciding]
+    judged = task.judge(split.judged, answers)
+    judged.figures.update(task.measure(subject.network, split.judged, answers, subject.reader).figures)
+    return judged.figures[deciding_figure(task, judged)]
+
+
+def deciding_figure(task: Task, judged: Judged) -> str:
+    """Its name. Texts that are written have none that tells the best weights: it is the one that stands first, but for
+    replies, which are ranked.
+    """
+    if isinstance(task, ReadOff):
+        return task.deciding
+    return HITS if HITS in judged.figures else next(iter(judged.figures))
+
+
+def _answer_all(subject: Subject, split: Split) -> tuple[list[Any], int]:
+    """And how many were longer than the model reads."""
+    examples = split.judged
+    say(f"{subject.folder or 'The model'} answers the {len(examples):,} examples of {split.where} ...")
+    answers: list[Any] = []
+    cut = 0
+    for start in track(range(0, len(examples), CHUNK), "Answering", unit="chunks"):
+        said, too_long = subject.answers_and_cut(examples[start : start + CHUNK])
+        answers += said
+        cut += too_long
+    return answers, cut
+
+
+def _cost(subject: Subject, examples: Sequence[Example], seconds: float) -> dict[str, Any]:
+    single = []
+    count = SINGLE_WRITTEN if isinstance(subject.task, Rewrite) else SINGLE
+    picked = np.unique(np.linspace(0, len(examples) - 1, count).astype(int))
+    subject.answers([examples[picked[0]]])  # the first makes things ready
+    for index in picked:
+        began = time.perf_counter()
+        subject.answers([examples[index]])
+        single.append(1000 * (time.perf_counter() - began))
+    return {
+        "latency_ms_p50": round(float(np.quantile(single, 0.5)), 2),
+        "latency_ms_p95": round(float(np.quantile(single, 0.95)), 2),
+        "examples_per_second": round(len(examples) / max(seconds, 1e-9), 1),
+    }
+
+
+def _slices(task: Task, examples: Sequence[Example], credit: np.ndarray) -> list[tuple[str, int, float]]:
+    """Short and long examples apart, as many of each."""
+    lengths = np.asarray([len(task.in_words(example)) for example in examples])
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, SLICES + 1)).astype(int))
+    edges = edges if len(edges) > 1 else np.repeat(edges, 2)  # all of one length
+    found = []
+    for low, high in pairwise(edges.tolist()):
+        inside = (lengths >= low) & ((lengths < high) | ((high == edges[-1]) & (lengths <= high)))
+        if inside.any():
+            found.append((f"{low:,} to {high:,} characters", int(inside.sum()), float(credit[inside].mean())))
+    return found

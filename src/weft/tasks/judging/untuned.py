@@ -1,0 +1,96 @@
+"""The model before it is tuned, beside the tuned one: what do its vectors tell as they are?
+
+One vector per text, as `Model.embed` makes it (the folder's own pooling), from the weights that tuning begins with.
+Similarity is their cosine, without any training; classes are told by logistic regression on them. Of the training data
+at most `MOST_EXAMPLES` examples and `MOST_TOKENS` tokens are read, and half as many tokens as tuning reads: a sixth of
+its time, for it also goes back.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from weft.interchange.pooling import Pooling, read_pooling
+from weft.model.heads import mean_of_each
+from weft.model.network import Network
+from weft.model.packed import group_by_tokens, order_by_length, pack
+from weft.progress import say
+from weft.tasks.labelled.data import some_of
+from weft.tasks.task import BATCH_TOKENS, Example, Reader, Task
+from weft.tokenizer.tokenizer import Tokenizer
+
+MOST_EXAMPLES, FEWEST_TOKENS, MOST_TOKENS = 10_000, 20_000, 500_000
+FEWEST_EXAMPLES = 10
+SHARE = 0.5  # of the tokens that tuning reads
+
+
+@dataclass(frozen=True)
+class Untuned:
+    name: str
+    answers: list[Any]
+    learnt_from: int  # examples
+    seconds: float
+
+
+def ask_untuned(
+    task: Task,
+    network: Network,
+    reader: Reader,
+    folder: Path,
+    train: Sequence[Example],
+    examples: Sequence[Example],
+    tuning_tokens: float,
+) -> Untuned | None:
+    """None, if the task has no way to use vectors, or the model is no encoder. `tuning_tokens`: that tuning reads."""
+    if not task.uses_vectors or not reader.looks_ahead or reader.has_source:
+        return None
+    say("Asking the model before it is tuned ...")
+    began, pooling = time.perf_counter(), read_pooling(folder)
+    most = min(reader.most_tokens, pooling.most_tokens or reader.most_tokens)
+    was_training = network.training
+    network.eval()
+
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return embed_texts(network, reader.tokenizer, pooling, texts, most)
+
+    tokens = min(MOST_TOKENS, max(FEWEST_TOKENS, int(SHARE * tuning_tokens)))
+    some = _affordable(task, some_of(train, MOST_EXAMPLES, 0), reader.tokenizer, most, tokens)
+    name, answers, learnt_from = task.untuned(some, examples, embed)
+    network.train(was_training)
+    return Untuned(name, answers, learnt_from, time.perf_counter() - began)
+
+
+def embed_texts(
+    network: Network, tokenizer: Tokenizer, pooling: Pooling, texts: Sequence[str], most_tokens: int
+) -> np.ndarray:
+    """(texts, width). Each different text goes through the network once."""
+    known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    ids = [sequence or [0] for sequence in tokenizer.encode_many(list(known), most_tokens)]
+    device = next(network.parameters()).device
+    found = np.zeros((len(ids), network.architecture.width), np.float32)
+    order = order_by_length(ids)
+    with torch.inference_mode():
+        for part in group_by_tokens([len(ids[i]) for i in order], BATCH_TOKENS):
+            picked = [order[i] for i in part]
+            batch = pack([ids[i] for i in picked]).to(device)
+            hidden = network(batch)
+            if pooling.kind == "mean":
+                rows = mean_of_each(hidden, batch)
+            else:
+                rows = hidden[batch.first if pooling.kind == "first" else batch.last]
+            found[picked] = rows.float().cpu().numpy()
+    if pooling.normalize:
+        found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+    return found[[known[text] for text in texts]]
+
+
+def _affordable(task: Task, train: list[Example], tokenizer: Tokenizer, most: int, most_in_all: int) -> list[Example]:
+    """Evenly as many as `most_in_all` tokens allow."""
+    texts = [" ".join(task.compared(one)) for one in train]
+    spent = sum(len(ids) for ids in tokenizer.encode_many(texts, 2 * most))
+    return some_of(train, max(FEWEST_EXAMPLES, int(len(train) * most_in_all / max(int(spent), 1))), 0)

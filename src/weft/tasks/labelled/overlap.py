@@ -1,0 +1,67 @@
+"""What the splits that a user named have in common. A test that was learnt from measures memory."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from weft.tasks.labelled.containment import Index, number_texts
+from weft.tasks.labelled.data import Split
+from weft.tasks.task import Example, Task
+
+SHOWN = 60  # characters of an example
+
+
+def find_overlap(task: Task, splits: Mapping[str, Split]) -> list[str]:
+    """A sentence for each two splits and each way in which they overlap, with a count and the first example."""
+    uses = list(splits)
+    examples = {use: splits[use].judged for use in uses}
+    texts = {use: [task.compared(one) for one in examples[use]] for use in uses}
+    flat = [text for use in uses for each in texts[use] for text in each]
+    numbers, known = number_texts(flat)
+    ends = np.cumsum([sum(map(len, texts[use])) for use in uses])
+    of_use = dict(zip(uses, np.split(numbers, ends[:-1]), strict=True))
+    has = {use: np.isin(np.arange(len(known)), of_use[use]) for use in uses}
+    pairs = [np.zeros((2, 0), np.int64)]
+    if task.compares_inside:
+        index = Index.of(known)
+        pairs += [np.stack(both) for both in index.matches(known, short=False, same=True)]
+    inner, outer = np.concatenate(pairs, axis=1)
+    wholes, _ = number_texts([task.in_words(one) for use in uses for one in examples[use]])
+    ends = np.cumsum([len(examples[use]) for use in uses])
+    whole = dict(zip(uses, np.split(wholes, ends[:-1]), strict=True))
+    found = []
+    for first, second in combinations(uses, 2):
+        same = np.isin(whole[second], whole[first])
+        if task.compares_inside:
+            is_within = np.zeros(len(known), bool)
+            is_within[inner[has[second][inner] & has[first][outer]]] = True
+            is_within[outer[has[second][outer] & has[first][inner]]] = True
+            like = is_within[of_use[second]] & ~same
+            how = (
+                "stands inside a text of {}, or has one inside it",
+                "stand inside texts of {}, or have one inside them",
+            )
+        else:
+            groups = {one.group for one in examples[first]} - {""}
+            shared = has[first][of_use[second]]
+            counts = np.asarray([len(each) for each in texts[second]])
+            like = np.logical_or.reduceat(shared, np.cumsum(counts) - counts) & ~same
+            like |= np.asarray([one.group in groups for one in examples[second]]) & ~same
+            what = "a context or an article" if task.grouped_by else "a text"
+            how = (f"shares {what} with {{}}", f"share {what} with {{}}")
+        for rows, kind in ((same, ("is also in {}", "are also in {}")), (like, how)):
+            if rows.any():
+                said = kind[int(rows.sum() > 1)].format(f"the {first} data")
+                found.append(_sentence(task, second, said, examples[second], rows))
+    return found
+
+
+def _sentence(task: Task, use: str, said: str, examples: Sequence[Example], rows: np.ndarray) -> str:
+    example = examples[int(np.flatnonzero(rows)[0])]
+    text = " ".join(task.in_words(example).split())
+    text = text if len(text) <= SHOWN else text[:SHOWN] + " …"
+    return (
+        f"Overlap: {int(rows.sum()):,} of the {len(rows):,} {use} examples {said}. "
+        f"The first is {example.place}: {text!r}."
+    )

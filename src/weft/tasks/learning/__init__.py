@@ -1,0 +1,1 @@
+"""Fine-tuning: from a recipe to a tuned model."""

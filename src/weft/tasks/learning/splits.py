@@ -1,0 +1,101 @@
+"""The data of a recipe: examples to learn from, to validate on, to be judged by; and the task with its labels."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from weft.errors import RecipeError, suggest
+from weft.progress import say
+from weft.recipe.finetune import FinetuneSection
+from weft.tasks.catalog import TASKS, asked_task
+from weft.tasks.labelled.data import Problems, Split, checked, first_label, paths_of, read_split, some_of
+from weft.tasks.labelled.hold_out import hold_out
+from weft.tasks.labelled.overlap import find_overlap
+from weft.tasks.task import LOSS, Example, ReadOff, Task
+
+
+@dataclass(frozen=True)
+class Splits:
+    train: Split
+    validation: Split
+    test: Split | None
+    notes: tuple[str, ...] = ()  # what was held out, and what the splits have in common
+
+    def by_use(self) -> dict[str, Split]:
+        """Not by file: files of the same name may be in different folders."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: split for name, split in splits.items() if split is not None}
+
+
+def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
+    """The examples of each split, and the task with the labels that it found."""
+    data = section.data
+    assert data.train is not None
+    paths = paths_of(data.train, base)
+    task = asked_task(section, first_label(paths, data, TASKS[section.task]))
+    train = read_split(task, paths, data)
+    train = replace(train, examples=some_of(train.examples, data.limit, section.seed))
+    others = {}
+    for name, said in (("validation", data.validation), ("test", data.test)):
+        others[name] = None if said is None else read_split(task, paths_of(said, base), data)
+    # Before some are held out: they may be all that have a rare label.
+    task = checked_metric(task.settle(train.examples))
+    validation, notes = others["validation"], []
+    if validation is None:
+        train, validation, note = _held_out(task, train, section.seed)
+        notes.append(note)
+    task = task.fitted(train.examples)
+    splits = [train, validation, *([others["test"]] if others["test"] else [])]
+    splits = [checked(task, split) for split in splits]
+    for split in splits:
+        _say_split(task, split)
+    named = {"train": splits[0], **dict(zip(("validation", "test"), splits[1:], strict=False))}
+    if others["validation"] is None:  # of which training has nothing
+        del named["validation"]
+    notes += find_overlap(task, named) if len(named) > 1 else []
+    for note in notes:
+        say(note)
+    return task, Splits(splits[0], splits[1], splits[2] if len(splits) > 2 else None, tuple(notes))
+
+
+def _held_out(task: Task, train: Split, seed: int) -> tuple[Split, Split, str]:
+    found = hold_out(task, train.examples, seed, train.where)
+    kept, held = ([train.examples[number] for number in numbers] for numbers in (found.kept, found.held))
+    rest = Split(f"{train.where} (held out)", held, Problems())
+    return replace(train, examples=kept), rest, found.sentence(train.where)
+
+
+def checked_metric(task: Task) -> Task:
+    """An error if the metric that was named is none of this task with these labels."""
+    if isinstance(task, ReadOff) and task.metric not in ("", LOSS, *task.known_metrics):
+        raise metric_error(task.metric, task.name, task.known_metrics)
+    return task
+
+
+def metric_error(metric: str, task: str, known: Sequence[str]) -> RecipeError:
+    known = (*known, LOSS)
+    return RecipeError(
+        f"finetune.metric: {metric} is no metric that can choose the best step of {task} on this data"
+        f"{suggest(metric, known)}. There are: {', '.join(known)}."
+    )
+
+
+def _say_split(task: Task, split: Split) -> None:
+    left_out = f", {split.problems.count:,} left out" if split.problems.count else ""
+    say(f"{split.where}: {len(split.examples):,} examples{left_out}.")
+    say_problems(split)
+    if counts := count_classes(task, split.examples):
+        total = sum(counts.values())
+        shown = ", ".join(f"{label} {count / total:.0%}" for label, count in counts.most_common(8))
+        say(f"  {shown}{' …' if len(counts) > 8 else ''}")
+
+
+def say_problems(split: Split) -> None:
+    for title, found in (("Left out", split.problems), ("Mended", split.mended)):
+        for sentence in found.sentences()[:5]:
+            say(f"{title}: {sentence}")
+
+
+def count_classes(task: Task, examples: Sequence[Example]) -> Counter[str]:
+    return Counter(label for example in examples for label in task.classes(example))

@@ -1,0 +1,1 @@
+"""What fits into a budget on this machine: sizes, trials, the choice."""

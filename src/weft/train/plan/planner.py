@@ -1,0 +1,221 @@
+"""What a recipe leaves open is chosen here: by rules (scaling.py), and with a budget in time also by measuring."""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from weft.errors import RecipeError
+from weft.interchange.folder import read_outline
+from weft.model.network import Architecture
+from weft.model.positions import longest
+from weft.progress import say
+from weft.recipe.model import ModelSection
+from weft.recipe.pretrain import PretrainPlan, PretrainSection
+from weft.threads import use_threads
+from weft.train.budget import Budget, steps_of
+from weft.train.materials import Materials, device
+from weft.train.plan.machine import matmul_peak
+from weft.train.plan.scaling import (
+    LENGTH_FLOPS,
+    batch_for,
+    best_size,
+    choose_size,
+    design_of,
+    ladder,
+    length_for,
+    worth_of,
+)
+from weft.train.plan.trial import Cost, compiling_pays, measure_cost, precision_for
+from weft.train.validation import tokens_read
+
+VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # over a run, and in each; at most
+VALIDATION_SHARE = 0.05  # of the time, at most
+RATES = {"adamw": (2e-3, None), "muon": (0.02, 0.03), "lstm": (0.01, None)}  # AdamW's and Muon's own, at width 128
+DECAY = 0.5  # of the steps
+MANY_STEPS, CALM_MATRIX_RATE, LONG_DECAY = 500, 0.02, 0.7  # from so many steps on, smaller steps get further
+FURTHER_RATE = 1e-4
+END_SECONDS, END_SHARE = 1.0, 0.01  # for writing the model down, and for counting beside it
+_BATCH_TOKENS = 4096
+# A masked model says nothing but the most frequent words at first, and a run that ends there has learnt nothing of use.
+# Models of a book, 64 to 128 wide, are past that after 130 to 330 steps of 1,024 to 2,432 tokens; with 576 tokens,
+# which a slow machine asks for, hardly after 850 (12 % of the words found).
+MASKED_STEPS, MASKED_BATCH = 800, 1024  # tokens
+
+
+@dataclass(frozen=True)
+class Planned:
+    model: ModelSection
+    settings: PretrainPlan
+    ends: float | None = None  # when training must end (of `time.monotonic`), if the budget is in time
+
+
+def make_plan(
+    model: ModelSection, settings: PretrainSection, materials: Materials, budget: Budget, deadline: float | None
+) -> Planned:
+    """Everything chosen. With a `deadline` (of `time.monotonic`), the size as well, and as many steps as fit."""
+    ends = None
+    if deadline is not None and deadline <= time.monotonic():
+        raise RecipeError("pretrain.budget: the time was up when the corpus was tokens. Give it longer.")
+    flops = LENGTH_FLOPS if deadline is None else (deadline - time.monotonic()) * matmul_peak(device()) / 2
+    length = settings.sequence_length or _length(model, materials, length_for(flops))
+    if model.path is not None:
+        settings = _gently(settings)
+    if deadline is None:
+        tokens = _tokens_of(budget, settings.batch_tokens or _BATCH_TOKENS, materials)
+        model = best_size(ladder(model), materials.tokenizer.vocabulary, tokens * _worth(materials))
+        plan = _chosen(settings, length, model, _width(model, materials))
+        samples = max(1, plan.batch_tokens // length)
+        epoch = sum(map(len, materials.objectives("train", plan)))
+        steps = steps_of(budget, batch_tokens=samples * length, samples=samples, epoch_samples=epoch)
+        plan = _scheduled(settings, plan, steps)
+        if settings.precision is None:
+            plan = plan.model_copy(update={"precision": precision_for(model, plan, materials)})
+    else:
+        model, plan, ends = _fit_into(deadline, budget.amount, model, settings, materials, length)
+    if settings.compile is None:
+        plan = plan.model_copy(update={"compile": compiling_pays(model, plan, materials)})
+    return Planned(model, plan, ends)
+
+
+def _gently(settings: PretrainSection) -> PretrainSection:
+    """For a model that has learnt already: the rates of fine-tuning, or it would forget everything in the warm-up."""
+    if settings.learning_rate is not None:
+        return settings
+    return settings.model_copy(update={"optimizer": "adamw", "learning_rate": FURTHER_RATE})
+
+
+def _tokens_of(budget: Budget, batch_tokens: int, materials: Materials) -> float:
+    unique = sum(map(len, materials.data.splits["train"]))
+    return budget.amount * {"steps": batch_tokens, "tokens": 1, "epochs": unique}[budget.kind]
+
+
+def _worth(materials: Materials) -> float:
+    train = materials.data.splits["train"]
+    return worth_of(sum(part.bytes for part in train), sum(map(len, train)))
+
+
+def _fit_into(
+    deadline: float, budget: float, model: ModelSection, settings: PretrainSection, materials: Materials, length: int
+) -> tuple[ModelSection, PretrainPlan, float]:
+    peak = matmul_peak(device())
+    say(f"Measuring this machine: {peak / 1e9:,.0f} GFLOP/s in matrix products ...")
+    fewest = fewest_steps(settings, model)
+    batch = settings.batch_tokens or batch_for(max(deadline - time.monotonic(), 1.0) * peak / 2, length)
+    if fewest > 1 and settings.batch_tokens is None:
+        batch = max(batch, math.ceil(MASKED_BATCH / length) * length)
+    settings = settings.model_copy(update={"batch_tokens": batch})
+
+    def chosen_for(size: ModelSection) -> PretrainPlan:
+        return _chosen(settings, length, size, _width(size, materials))
+
+    def measure(size: ModelSection) -> Cost:
+        seconds = min(5.0, 0.03 * (deadline - time.monotonic()))
+        return measure_cost(size, chosen_for(size), materials, seconds, settings.precision)
+
+    vocabulary, train = materials.tokenizer.vocabulary, materials.data.splits["train"]
+    unique = sum(map(len, train))
+    model, cost = choose_size(
+        ladder(model),
+        vocabulary,
+        lambda: deadline - time.monotonic(),
+        batch,
+        unique,
+        measure,
+        peak,
+        _worth(materials),
+        math.ceil(fewest / (1 - VALIDATION_SHARE - END_SHARE)),
+    )
+    plan = chosen_for(model).model_copy(update={"precision": cost.precision})
+    test = tokens_read(materials.objectives("test", plan), plan.sequence_length)
+    validation = min(sum(map(len, materials.data.splits["validation"])), plan.validation_tokens)
+    ends = deadline - test * cost.token - END_SECONDS - END_SHARE * (deadline - time.monotonic())
+    left = ends - time.monotonic()
+    if left < 5 * cost.step:
+        raise RecipeError(
+            f"pretrain.budget: the time is up before training begins: a step takes {cost.step:.1f} s. Give it longer, "
+            "or take a smaller model or batch."
+        )
+    spent = validation * cost.token
+    validations = min(VALIDATIONS, max(2, int(VALIDATION_SHARE * left / max(spent, 1e-9))))
+    steps = max(1, int((left - validations * spent) / cost.step))
+    if steps < fewest:
+        say(
+            f"Warning: there is time for {steps:,} steps. A masked model needs about {fewest:,} to learn more than "
+            f"which words are frequent: give it about {minutes_for(fewest, steps, budget)}m on this machine."
+        )
+    return model, _scheduled(settings, plan, steps, validations), ends
+
+
+def minutes_for(wanted: int, steps: int, budget: float) -> int:
+    """A budget for the `wanted` steps, if one of so many seconds is enough for fewer `steps`."""
+    return math.ceil(budget * wanted / steps / 60)
+
+
+def fewest_steps(settings: PretrainSection, model: ModelSection) -> int:
+    """That a run needs to be of any use."""
+    is_masked = (settings.objective or "").startswith("masked")
+    return MASKED_STEPS if is_masked and model.path is None else 1
+
+
+def _chosen(settings: PretrainSection, length: int, model: ModelSection, width: int) -> PretrainPlan:
+    """Sequence length, batch and learning rates; the steps come later."""
+    if model.family == "lstm" and settings.optimizer == "muon":  # there is nothing in it for Muon
+        settings = settings.model_copy(update={"optimizer": "adamw"})
+    rate, matrix_rate = RATES["lstm" if model.family == "lstm" else settings.optimizer]
+    values: dict[str, Any] = {
+        "sequence_length": length,
+        "batch_tokens": max(_BATCH_TOKENS, 16 * length),
+        # The best rate of AdamW falls with the width; Muon's update is of one size in all directions, so its does not.
+        "learning_rate": float(f"{rate * (128 / width) ** 0.5:.2g}"),
+        "matrix_rate": matrix_rate,
+        "decay": DECAY if settings.schedule == "wsd" else None,
+        "precision": "float32",
+        "threads": use_threads(None),
+        "compile": False,
+        "log_every": 1,
+        "validate_every": 1,
+        "checkpoint_every": 1,
+        "validation_tokens": VALIDATION_TOKENS,
+    }
+    said = {key: value for key, value in settings.model_dump().items() if value is not None}
+    return PretrainPlan(**{**values, **said, "budget": "1 steps"})
+
+
+def _scheduled(
+    settings: PretrainSection, plan: PretrainPlan, steps: int, validations: int = VALIDATIONS
+) -> PretrainPlan:
+    """The plan for so many steps: rates, and how often to log, validate and save."""
+    interval = max(1, math.ceil(steps / validations))
+    values: dict[str, Any] = {
+        "log_every": max(1, min(10, steps // 100)),
+        "validate_every": interval,
+        "checkpoint_every": interval,
+        "validation_tokens": int(min(VALIDATION_TOKENS, max(0.3 * interval * plan.batch_tokens, 8192))),
+    }
+    if steps >= MANY_STEPS:
+        values |= {"matrix_rate": plan.matrix_rate and CALM_MATRIX_RATE, "decay": plan.decay and LONG_DECAY}
+    chosen = {key: value for key, value in values.items() if getattr(settings, key) is None}
+    # In steps, as the budget: should the number of steps be corrected, what has happened already must stay as it was.
+    warmup = float(round(plan.warmup if plan.warmup >= 1 else plan.warmup * steps))
+    return plan.model_copy(update={**chosen, "budget": f"{steps} steps", "warmup": warmup})
+
+
+def _length(model: ModelSection, materials: Materials, wanted: int) -> int:
+    """As wanted, if the model reads that much and the text is long enough, held-out parts included."""
+    limits = [wanted, min(map(len, materials.data.splits["train"])) // 8]
+    limits += [len(shards) - 1 for split in ("validation", "test") for shards in materials.data.splits[split]]
+    if model.path is not None or model.size is not None or isinstance(model.positions, int):
+        limit = longest(_architecture(model, materials).embedding.positions)
+        limits.append(wanted if limit is None else limit)
+    return max(4, min(limits))
+
+
+def _width(model: ModelSection, materials: Materials) -> int:
+    return model.width if model.width is not None else _architecture(model, materials).width
+
+
+def _architecture(model: ModelSection, materials: Materials) -> Architecture:
+    if model.path is not None:
+        return read_outline(materials.base / model.path)[0].architecture
+    return design_of(model, materials.tokenizer.vocabulary)
