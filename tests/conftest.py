@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from row_files import COMPRESS, archive
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 settings.register_profile("weft", deadline=None, max_examples=30, derandomize=True)
 settings.load_profile("weft")
@@ -32,3 +34,19 @@ def threads() -> Iterator[Callable[[int], None]]:
 def two_threads(threads: Callable[[int], None]) -> None:
     """For what must hold with several; tests run with one otherwise (see the Makefile)."""
     threads(2)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A file with this content, in an archive or compressed if the packing says so."""
+    folder = tmp_path_factory.mktemp("rows")
+
+    def make(name: str, content: bytes, packing: str = "") -> Path:
+        files = {f"data/{name}": content}
+        if packing in ("", *COMPRESS):
+            file = folder / (name + packing)
+            file.write_bytes(COMPRESS[packing](content) if packing else content)
+            return file
+        return archive(folder / f"data{packing}", files)
+
+    return make

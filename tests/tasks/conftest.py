@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 import small_tasks
-from row_files import COMPRESS, archive
 
 
 @pytest.fixture
@@ -27,19 +26,3 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return folder / "run"
 
     return run
-
-
-@pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A file with this content, in an archive or compressed if the packing says so."""
-    folder = tmp_path_factory.mktemp("rows")
-
-    def make(name: str, content: bytes, packing: str = "") -> Path:
-        files = {f"data/{name}": content}
-        if packing in ("", *COMPRESS):
-            file = folder / (name + packing)
-            file.write_bytes(COMPRESS[packing](content) if packing else content)
-            return file
-        return archive(folder / f"data{packing}", files)
-
-    return make
