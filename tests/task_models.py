@@ -9,10 +9,10 @@ import torch
 from weft.model.network import Network
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
+from weft.tasks.input_spec import input_spec_for
 from weft.tasks.learning.build import from_family
 from weft.tasks.learning.saving import write_task_model
-from weft.tasks.reader import reader_for
-from weft.tasks.task import Example, Reader, Task
+from weft.tasks.task import Example, InputSpec, Task
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokenizer.train import train_tokenizer
 from weft.train.build import Built
@@ -50,13 +50,13 @@ def tokenizer_of(family: str) -> Tokenizer:
     return train_tokenizer([ALICE], KINDS.get(family, "bpe"), 500, family=family)  # type: ignore[arg-type]
 
 
-def make(task: Task, family: str, length: int = LIMIT, seed: int = 0, **more: Any) -> tuple[Built, Reader]:
+def make(task: Task, family: str, length: int = LIMIT, seed: int = 0, **more: Any) -> tuple[Built, InputSpec]:
     tokenizer = tokenizer_of(family)
     section = ModelSection(family=family, **{"layers": 2, "width": 32, "heads": 4, **more})
     built = from_family(section, task, tokenizer, length, None, seed)
     scatter(built.network, seed)
     built.network.eval()
-    return built, reader_for(built.saved, built.description, tokenizer, length)
+    return built, input_spec_for(built.saved, built.description, tokenizer, length)
 
 
 @torch.no_grad()
@@ -69,7 +69,7 @@ def scatter(network: Network, seed: int) -> None:
         parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale + is_norm)
 
 
-def save(task: Task, built: Built, reader: Reader, folder: Path) -> Path:
+def save(task: Task, built: Built, reader: InputSpec, folder: Path) -> Path:
     write_task_model(task, built, reader, folder, Recipe(), {})
     return folder
 

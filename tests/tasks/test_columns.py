@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from weft.errors import InputError
 from weft.sources.rows import Row
-from weft.tasks.labelled.columns import ROLES, find_columns
+from weft.tasks.labelled.columns import COLUMN_ROLES, find_columns
 
 CLASSIFY = ("text", "label")
 PAIR = ("text", "second", "label")
@@ -22,7 +22,7 @@ def sample(columns: dict[str, list]) -> list[Row]:
 
 
 def find(columns, roles, said=None):
-    wanted = [ROLES[name] for name in roles]
+    wanted = [COLUMN_ROLES[name] for name in roles]
     table = sample(columns if isinstance(columns, dict) else {name: ["a", "b", "a", "b"] for name in columns})
     return find_columns(table, wanted, said or {}, "train.tsv")
 
@@ -67,11 +67,11 @@ def test_what_is_said_holds_whatever_the_names_are(names, data):
     assert find(names, CLASSIFY, {"text": list(several), "label": label})[0] == {"text": several, "label": label}
 
 
-@given(any_names, st.lists(st.sampled_from(sorted(ROLES)), min_size=1, unique=True), st.data())
+@given(any_names, st.lists(st.sampled_from(sorted(COLUMN_ROLES)), min_size=1, unique=True), st.data())
 def test_no_column_plays_two_roles_and_all_are_there(names, roles, data):
     """Whatever the names, or an error that names them."""
     names += data.draw(
-        st.lists(st.sampled_from([word for role in ROLES.values() for word in role.synonyms]), unique=True)
+        st.lists(st.sampled_from([word for role in COLUMN_ROLES.values() for word in role.synonyms]), unique=True)
     )
     names = list(dict.fromkeys(names))
     try:
@@ -140,4 +140,4 @@ def test_no_rows_are_an_error():
 
 def test_columns_of_any_row_count():
     rows = [Row({"text": "a"}, Path("x.jsonl"), 1), Row({"text": "b", "label": 1}, Path("x.jsonl"), 2)]
-    assert find_columns(rows, [ROLES["label"]], {}, "x.jsonl")[0] == {"label": "label"}
+    assert find_columns(rows, [COLUMN_ROLES["label"]], {}, "x.jsonl")[0] == {"label": "label"}

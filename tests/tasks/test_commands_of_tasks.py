@@ -13,8 +13,8 @@ import pytest
 import weft as library
 from small_tasks import TASKS, finetune, report_of, rows_of, weft, without_gold, write_recipe, write_rows
 from weft.tasks.judging.evaluation import Subject, evaluate_on
-from weft.tasks.labelled.data import Problems, Split
-from weft.tasks.task import Example, ask
+from weft.tasks.labelled.data import LabelledSplit, Problems
+from weft.tasks.task import Example, batch_of
 from weft.train.loop import validate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -81,8 +81,8 @@ def test_perplexity_is_that_of_all_right_tokens(task, tuned):
     subject = Subject.load(tuned(task) / "model")
     examples = [Example(row["source"], row["target"]) for row in rows_of(task, 12)]
     inputs = subject.task.inputs(examples, subject.reader)
-    loss = validate(subject.network, [ask(subject.task, [one]) for one in inputs])["validation_loss"]
-    found = evaluate_on(subject, Split("", examples, Problems()), None)
+    loss = validate(subject.network, [batch_of(subject.task, [one]) for one in inputs])["validation_loss"]
+    found = evaluate_on(subject, LabelledSplit("", examples, Problems()), None)
     assert found.figures["perplexity"] == pytest.approx(np.exp(loss), rel=1e-5)
     gap = found.judged.intervals["perplexity"]
     assert gap.low <= found.figures["perplexity"] <= gap.high

@@ -8,8 +8,8 @@ import pytest
 import weft as library
 from small_tasks import finetune, report_of, write_rows
 from weft.folders import read_json, to_json
-from weft.tasks.cutting import CHOICE, OLD, Chunk, Cutter, Positions, choose_cutter, contexts_of, measure
-from weft.tasks.raw_text import APART, aligned, cut_of, from_raw_text, joined
+from weft.tasks.cutting import CHOICE, OLD, Chunk, CutPositions, Cutter, choose_cutter, contexts_of, measure
+from weft.tasks.raw_text import APART, aligned, cut_of, detokenized, from_raw_text
 from weft.tasks.tag import Tag
 from weft.tasks.task import Example
 
@@ -63,9 +63,9 @@ def test_habits_of_the_data_are_learnt_as_rules_that_hold_for_unseen_words():
 
 def test_a_rule_is_learnt_only_where_it_mends_more_than_it_breaks():
     often, seldom = _cuts([("a-b", "a|-|b")], 9), _cuts([("c-d", "c-d")], 1)
-    assert Positions(often + seldom).rules("unicode") == {}
+    assert CutPositions(often + seldom).rules("unicode") == {}
     often, seldom = _cuts([("a-b", "a-b")], 9), _cuts([("c-d", "c|-|d")], 1)
-    rules = Positions(often + seldom).rules("unicode")
+    rules = CutPositions(often + seldom).rules("unicode")
     assert Cutter("unicode", rules).words("e-f") == ("e-f",)
 
 
@@ -90,7 +90,7 @@ def test_contexts_do_not_grow_with_the_chunk():
 
 def test_joined_words_are_written_as_text_and_found_again():
     words = "It 's ( nearly ) \" right \" , they did n't say : 北 京 ! & $ 5".split()
-    text = joined(words)
+    text = detokenized(words)
     assert text == "It's (nearly) \"right\", they didn't say:北京! & $5"
     assert [text[start:end] for start, end in aligned(words, text)] == words
 

@@ -10,8 +10,8 @@ import small_tasks
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify
 from weft.tasks.labelled import containment
-from weft.tasks.labelled.containment import START, Index, number_texts, plain_words
-from weft.tasks.labelled.data import Problems, Split
+from weft.tasks.labelled.containment import START, TextIndex, number_texts, plain_words
+from weft.tasks.labelled.data import LabelledSplit, Problems
 from weft.tasks.labelled.hold_out import hold_out
 from weft.tasks.labelled.overlap import find_overlap
 from weft.tasks.pair import Pair
@@ -25,7 +25,7 @@ def stands_in(inner, outer):
 @pytest.mark.parametrize("block", [10, 1_000_000])
 @pytest.mark.parametrize("short", [True, False])
 def test_texts_inside_others_are_found_as_by_trying_all_places(short, block, monkeypatch):
-    monkeypatch.setattr(containment, "BLOCK", block)
+    monkeypatch.setattr(containment, "_BLOCK_WORDS", block)
     draw = random.Random(block)
     texts = [" ".join(draw.choices("abcd", k=draw.randint(1, 9))) for _ in range(150)]
     numbers, known = number_texts(texts)
@@ -36,7 +36,7 @@ def test_texts_inside_others_are_found_as_by_trying_all_places(short, block, mon
         for b in words
         if a != b and (len(words[a]) < START) == short and stands_in(words[a], words[b])
     }
-    found = Index.of(known).matches(known, short=short, same=True)
+    found = TextIndex.of(known).matches(known, short=short, same=True)
     assert expected and {pair for both in found for pair in zip(*map(np.ndarray.tolist, both), strict=True)} == expected
 
 
@@ -110,13 +110,13 @@ def test_splits_that_overlap_are_named_with_a_count_and_an_example():
         Example("something else", "neg", place="test.tsv, line 3"),
         Example("dull and long and slow", "neg", place="test.tsv, line 4"),  # one word is no text
     ]
-    splits = {name: Split(name, rows, Problems()) for name, rows in (("train", train), ("test", test))}
+    splits = {name: LabelledSplit(name, rows, Problems()) for name, rows in (("train", train), ("test", test))}
     same, inside = find_overlap(Classify(), splits)
     assert same.startswith("Overlap: 1 of the 4 test examples is also in the train data.")
     assert "test.tsv, line 2" in same and "test.tsv, line 1: 'rather good film, all'" in inside
     assert "1 of the 4 test examples stands inside a text of the train data, or has one inside it." in inside
     pairs = {
-        name: Split(name, [Example(given, "yes")], Problems())
+        name: LabelledSplit(name, [Example(given, "yes")], Problems())
         for name, given in (("train", ("one", "two")), ("test", ("two", "three")))
     }
     (shared,) = find_overlap(Pair(), pairs)
@@ -131,7 +131,8 @@ def test_splits_that_overlap_are_named_with_a_count_and_an_example():
 ])  # fmt: skip
 def test_a_copy_with_other_punctuation_is_the_same_text(task, ours, theirs):
     splits = {
-        name: Split(name, [Example(given, "x")], Problems()) for name, given in (("train", ours), ("test", theirs))
+        name: LabelledSplit(name, [Example(given, "x")], Problems())
+        for name, given in (("train", ours), ("test", theirs))
     }
     (said,) = find_overlap(task, splits)
     assert "1 of the 1 test examples is also in the train data." in said

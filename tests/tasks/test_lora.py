@@ -17,14 +17,14 @@ from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
 from weft.tasks.classify import Classify
 from weft.tasks.judging.evaluation import Subject
-from weft.tasks.labelled.data import Problems, Split
+from weft.tasks.labelled.data import LabelledSplit, Problems
 from weft.tasks.learning.build import plain_network
 from weft.tasks.learning.finetune import Materials, finetune
 from weft.tasks.learning.lora import SCALE, Adapted, adapt, freeze_backbone, plain_state
 from weft.tasks.learning.splits import Splits
 from weft.tasks.rewrite import Reply, Translate
 from weft.tasks.tag import Tag
-from weft.tasks.task import Example, Learnt, Task, ask
+from weft.tasks.task import Example, Task, TaskObjective, batch_of
 from weft.tokens.order import Order
 from weft.train.build import Built
 from weft.train.loop import TrainSpec, one_step
@@ -47,7 +47,7 @@ def task_for(family: str) -> tuple[Task, list[Example]]:
 def built_for(family: str) -> tuple[Built, Batch]:
     task, examples = task_for(family)
     built, reader = make(task, family, length=64)
-    return built, ask(task, task.inputs(examples, reader))
+    return built, batch_of(task, task.inputs(examples, reader))
 
 
 @torch.no_grad()
@@ -127,7 +127,7 @@ def steps(network, task: Task, examples: list[Example], reader, kind: str = "ada
     optimizers = make_optimizers(network, spec.optimizer)
     network.train()
     for step in range(count):
-        one_step(network, [Learnt(task, inputs)], Order((len(inputs),), (1.0,), 0), optimizers, spec, step)
+        one_step(network, [TaskObjective(task, inputs)], Order((len(inputs),), (1.0,), 0), optimizers, spec, step)
     network.eval()
 
 
@@ -164,7 +164,7 @@ def test_a_vocabulary_layer_that_is_the_embedding_stands_still(family, more):
 
 def test_a_head_that_cannot_learn_alone_is_refused():
     examples = [Example("a", "b"), Example("b", "c")]
-    split = Split("train", examples, Problems())
+    split = LabelledSplit("train", examples, Problems())
     section = FinetuneSection(
         task="reply",
         data=DataSection(train="train.tsv"),

@@ -21,14 +21,14 @@ from weft.interchange.folder import DIALECTS
 from weft.interchange.weight_map import plan
 from weft.objectives.objective import scaled_loss, scores
 from weft.tasks.answer import Answer, Gold
-from weft.tasks.classify import Classify, Several
+from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.crf import Crf, allowed_transitions
 from weft.tasks.intent import Intent, Understood
 from weft.tasks.pair import Pair
 from weft.tasks.rewrite import Reply, Translate
 from weft.tasks.similarity import Similarity
 from weft.tasks.tag import Tag
-from weft.tasks.task import Example, Learnt, Task, ask
+from weft.tasks.task import Example, Task, TaskObjective, batch_of
 from weft.tokens.order import Order
 from weft.train.loop import TrainSpec, one_step
 from weft.train.schedules import Schedule
@@ -176,7 +176,7 @@ REWRITES = [Example(source, target) for source, target in zip(SHORT, reversed(SH
 INTENTS = [replace(one, gold=Understood(("off", "on")[number % 2], one.gold)) for number, one in enumerate(TAGGED)]
 SEVERAL = [Example(text, LABELS[: number % 4]) for number, text in enumerate(TEXTS)]
 CLASSES, PLAIN = golds(TEXTS, LABELS), Classify(LABELS)
-WEIGHED, SEVERAL_WEIGHED = replace(PLAIN, weights=WEIGHTS), Several(LABELS, weights=WEIGHTS)
+WEIGHED, SEVERAL_WEIGHED = replace(PLAIN, weights=WEIGHTS), MultiLabel(LABELS, weights=WEIGHTS)
 SCORED, SIMILARITY = golds(PAIRS, (0.5, 3.0, 5.0)), Similarity(("score",))
 TAG, TAG_WEIGHED = Tag(TAGS, entities=True), Tag(TAGS, entities=True, weights=WEIGHTS)
 INTENT, ANSWER = Intent((*TAGS, "intent:off", "intent:on")), Answer(with_none=True)
@@ -186,7 +186,7 @@ CASES = [
     Case("classes", "gpt2", PLAIN, CLASSES, SEQUENCE, by_label("classify", number_of)),
     Case("weighed", "bert", WEIGHED, CLASSES, SEQUENCE, by_logits("classify", weighed(0.0))),
     Case("smoothed", "bert", WEIGHED, CLASSES, SEQUENCE, by_logits("classify", weighed(0.1)), 0.1),
-    Case("several", "roberta", Several(LABELS), SEVERAL, SEQUENCE, by_label("classify", flags)),
+    Case("several", "roberta", MultiLabel(LABELS), SEVERAL, SEQUENCE, by_label("classify", flags)),
     Case("several-weighed", "bert", SEVERAL_WEIGHED, SEVERAL, SEQUENCE, by_logits("classify", weighed_flags), 0.1),
     Case("pair", "bert", Pair(LABELS), golds(PAIRS, LABELS), SEQUENCE, by_label("pair", number_of)),
     Case("values", "modernbert", SIMILARITY, SCORED, SEQUENCE, by_label("similarity", lambda one: one.gold)),
@@ -209,7 +209,7 @@ def test_loss_and_gradients_are_those_of_transformers_one_by_one(case, tmp_path)
     theirs = getattr(transformers, f"AutoModelFor{case.opens_as}").from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
-    batch = ask(case.task, case.task.inputs(case.examples, reader))
+    batch = batch_of(case.task, case.task.inputs(case.examples, reader))
     ours = scaled_loss(built.network, batch, batch.counts, case.smoothing)
     ours.backward()
     sums: dict[str, list] = {}
@@ -259,7 +259,7 @@ def test_a_step_in_pieces_has_the_gradient_of_the_whole(case):
         spec = TrainSpec(1, len(inputs), Schedule(1, "linear"), accumulation=pieces, clip=0.0, smoothing=case.smoothing)
         descent = torch.optim.SGD([{"params": list(network.parameters()), "peak": 1.0}], lr=1.0)
         loss, norm, batches = one_step(
-            network, [Learnt(case.task, inputs)], Order((len(inputs),), (1.0,), 0), [descent], spec, 0
+            network, [TaskObjective(case.task, inputs)], Order((len(inputs),), (1.0,), 0), [descent], spec, 0
         )
         assert len(batches) == pieces
         assert norm > 0
@@ -352,12 +352,12 @@ def test_a_crf_on_a_network_has_the_loss_of_its_sentences_one_by_one():
     task.prepare(built.network, TAGGED)
     crf = built.network.get_submodule("crf")
     crf.load_state_dict(random_crf(TAGS, 3).state_dict(), strict=False)
-    batch = ask(task, task.inputs(TAGGED, reader))
+    batch = batch_of(task, task.inputs(TAGGED, reader))
     total = scaled_loss(built.network, batch, batch.counts) * batch.counts["tag"]
     alone = []
     for number in range(len(TAGGED)):
         (one,) = task.inputs(TAGGED[number : number + 1], reader)
-        part = ask(task, [one])
+        part = batch_of(task, [one])
         logits = built.network.head("token")(built.network(part.packed), part.packed, part.answers["tag"].rows)
         tags = tuple(TAGS.index(tag) for tag in TAGGED[number].gold)
         if len(tags) <= 7:
@@ -377,7 +377,7 @@ def test_an_entity_that_a_window_cuts_or_that_begins_without_a_piece_is_still_we
     odd = Example(("\u200b", "Alice", "\u0007", "Rabbit"), ("B-PER", "I-PER", "O", "B-PER"))
     inputs = task.inputs([long, odd], reader)
     assert len(inputs) > 4
-    batch = ask(task, inputs)
+    batch = batch_of(task, inputs)
     assert scaled_loss(built.network, batch, batch.counts).item() < 20
 
 
@@ -386,7 +386,7 @@ def test_a_batch_without_any_piece_has_no_loss():
     built, reader = make(task, "bert")
     task.prepare(built.network, TAGGED)
     for kind in (task, replace(task, crf=False)):
-        batch = ask(kind, kind.inputs([Example(("\u200b",), ("O",))], reader))
+        batch = batch_of(kind, kind.inputs([Example(("\u200b",), ("O",))], reader))
         assert scaled_loss(built.network, batch, batch.counts).item() == 0.0
         assert scores(built.network, batch)["right/tag"] == 0.0
 
@@ -395,6 +395,6 @@ def test_balanced_weights_are_those_of_sklearn():
     from sklearn.utils.class_weight import compute_class_weight
 
     labels = ["a"] * 7 + ["b"] * 2 + ["c"]
-    task = Classify(balanced=True).settle([Example("", label) for label in labels])
+    task = Classify(balanced=True).with_labels_from([Example("", label) for label in labels])
     expected = compute_class_weight("balanced", classes=np.asarray(task.labels), y=np.asarray(labels))
     np.testing.assert_allclose(task.weights, expected)

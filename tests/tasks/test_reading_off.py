@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from task_models import PAIRS, TEXTS, WORDS, asked, make, save, tokenizer_of
 from weft.evaluate.entities import repaired
 from weft.tasks.answer import OVERLAP_SHARE, QUESTION_SHARE, Answer, Gold
-from weft.tasks.classify import Classify, Several
+from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.intent import Intent
 from weft.tasks.judging.evaluation import Subject
 from weft.tasks.pair import Pair
 from weft.tasks.rewrite import Reply, Translate
 from weft.tasks.similarity import Similarity
-from weft.tasks.tag import Asked, Tag, as_written
-from weft.tasks.task import Example, Input, Reader, Task, groups
+from weft.tasks.tag import Tag, WordTargets, as_written
+from weft.tasks.task import Example, Input, InputSpec, Task, groups
 
 LABELS = ("bad", "good", "so-so")
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -30,7 +30,7 @@ SENTENCES = [*WORDS, LONG, ("\u200b", "爱", "丽", "丝", "🐇", "\u0007"), ("
 QUESTIONS = [("Who?", text) for text in TEXTS] + [("谁?", TEXTS[2]), ("Why?", "\u200b\u200b")]
 TASKS: list[tuple[Task, list]] = [
     (Classify(LABELS), [*TEXTS, "\u200b"]),
-    (Several(LABELS), TEXTS),
+    (MultiLabel(LABELS), TEXTS),
     (Pair(LABELS), PAIRS),
     (Similarity(("score",)), PAIRS),
     (Tag(TAGS, entities=True), SENTENCES),
@@ -47,7 +47,7 @@ WRITTEN = [
 ]
 
 
-def ready(task: Task, family: str, length: int = 24) -> tuple[Any, Reader]:
+def ready(task: Task, family: str, length: int = 24) -> tuple[Any, InputSpec]:
     built, reader = make(task, family, length=length)
     if isinstance(task, Tag) and task.crf:
         task.prepare(built.network, [])
@@ -62,7 +62,7 @@ def named(case) -> str:
     return f"{task.name}-{type(task).__name__}{'-crf' * getattr(task, 'crf', False)}-{family}"
 
 
-def answers(task: Task, network, reader: Reader, examples: list[Example]) -> list:
+def answers(task: Task, network, reader: InputSpec, examples: list[Example]) -> list:
     return task.answers(network, examples, reader)[0]
 
 
@@ -131,13 +131,13 @@ families = st.sampled_from(["bert", "roberta", "gpt2", "llama"])
 @given(words, families, st.integers(8, 30))
 def test_every_word_is_asked_about_once_by_its_first_piece_and_windows_fit(sentence, family, limit):
     tokenizer = tokenizer_of(family)
-    inputs = Tag(TAGS).inputs(asked([sentence]), Reader(tokenizer, limit))
-    assert [number for one in inputs for number in one.asked.words] == list(range(len(sentence)))
+    inputs = Tag(TAGS).inputs(asked([sentence]), InputSpec(tokenizer, limit))
+    assert [number for one in inputs for number in one.targets.words] == list(range(len(sentence)))
     for one in inputs:
         assert len(one.ids) <= limit
         assert one.was_cut == (len(inputs) > 1)
-        known = dict(zip(one.asked.known.tolist(), one.asked.rows.tolist(), strict=True))
-        for number, place in enumerate(one.asked.words):
+        known = dict(zip(one.targets.known.tolist(), one.targets.rows.tolist(), strict=True))
+        for number, place in enumerate(one.targets.words):
             word = as_written(sentence, tokenizer)[place]
             pieces = tokenizer.engine.encode([word], is_pretokenized=True, add_special_tokens=False).ids
             assert bool(pieces) == (number in known)
@@ -151,7 +151,7 @@ def test_the_tags_of_a_long_sentence_are_those_of_its_windows(family, crf):
     task = Tag(TAGS, entities=True, crf=crf)
     built, reader = ready(task, family, 16)
     (example,) = asked([LONG])
-    windows = [one.asked.words for one in task.inputs([example], reader)]
+    windows = [one.targets.words for one in task.inputs([example], reader)]
     assert len(windows) > 3
     written = as_written(LONG, reader.tokenizer)  # a window goes on in the text: its first word has a space before it
     parts = answers(task, built.network, reader, asked([_window(written, LONG, window) for window in windows]))
@@ -175,7 +175,7 @@ def test_with_a_crf_all_tags_are_well_formed(family):
 
 def test_a_word_without_a_piece_is_nothing_or_part_of_the_entity_around_it():
     task = Tag(TAGS, entities=True)
-    known = Asked(range(6), np.asarray([1, 2, 3]), np.asarray([0, 2, 5]), None)
+    known = WordTargets(range(6), np.asarray([1, 2, 3]), np.asarray([0, 2, 5]), None)
     best = torch.tensor([0, 3, 4, 0, 0]).float()  # B-LOC, I-LOC, O
     logits = torch.nn.functional.one_hot(best.long(), 5).float()
     tags = [TAGS[number] for number in task.read(logits, known)]
@@ -217,9 +217,9 @@ def test_an_answer_is_where_its_tokens_are_and_some_window_holds_it(parts, famil
     shared = int((room - asked_with) * OVERLAP_SHARE)
     examples = [Example((question, context), (gold,)) for gold in golds]
     held = [0] * len(golds)
-    for one in Answer().inputs(examples, Reader(tokenizer_of(family), limit)):
+    for one in Answer().inputs(examples, InputSpec(tokenizer_of(family), limit)):
         assert len(one.ids) <= limit
-        (begin, end), offsets = one.asked.span, one.asked.offsets
+        (begin, end), offsets = one.targets.span, one.targets.offsets
         if (begin, end) != (0, 0):
             assert context[offsets[begin, 0] : offsets[end, 1]].strip() == golds[one.example].text
             held[one.example] += 1
@@ -234,9 +234,9 @@ def test_an_answer_inside_of_words_is_covered_by_as_few_tokens_as_can_be(parts, 
     end = data.draw(st.integers(begin + 1, min(begin + 20, len(context))))
     assume(all(context[place].isprintable() and not context[place].isspace() for place in (begin, end - 1)))
     gold = Gold(context[begin:end], begin)
-    (one,) = Answer().inputs([Example(("?", context), (gold,))], Reader(tokenizer_of(family), 2000))
-    first, last = one.asked.span
-    offsets = one.asked.offsets
+    (one,) = Answer().inputs([Example(("?", context), (gold,))], InputSpec(tokenizer_of(family), 2000))
+    first, last = one.targets.span
+    offsets = one.targets.offsets
     assert offsets[first, 0] <= begin < offsets[first, 1]
     assert offsets[last, 0] < end <= offsets[last, 1]
 
@@ -265,7 +265,7 @@ def test_candidates_say_where_they_stand_in_any_script():
         assert len(first) > 5
         assert all(one.text and one.text == one.text.strip() == context[one.start : one.end] for one in first)
         (one, *_) = inputs = task.inputs(examples[:1], reader)
-        blank = [not context[start:end].strip() for start, end in one.asked.offsets]
+        blank = [not context[start:end].strip() for start, end in one.targets.offsets]
         logits = np.where(np.asarray(blank)[:, None], 9.0, np.zeros((1, 2)))
         said = task.join(
             examples[0], [(one, logits), *((other, np.zeros((len(other.ids), 2))) for other in inputs[1:])]

@@ -6,7 +6,7 @@ import pytest
 from small_tasks import finetune, report_of, rows_of, write_rows
 from weft.evaluate.baselines.reply import cosines, reply_bits
 from weft.evaluate.ngram import NGram
-from weft.tasks.candidates import CANDIDATES, MOST_RANKED, hits, with_candidates
+from weft.tasks.candidates import MOST_RANKED, REPLY_CANDIDATES, hits, with_candidates
 from weft.tasks.judging.evaluation import Subject
 from weft.tasks.task import Example
 
@@ -16,7 +16,7 @@ def test_candidates_are_the_right_reply_and_others_that_differ():
     found = with_candidates(examples)
     assert len(found) == MOST_RANKED and found == with_candidates(examples)
     for example, texts in found:
-        assert texts[0] == example.gold and len(set(texts)) == len(texts) == CANDIDATES
+        assert texts[0] == example.gold and len(set(texts)) == len(texts) == REPLY_CANDIDATES
     assert with_candidates([Example("", "same")] * 5) == []
 
 
@@ -29,8 +29,8 @@ def test_bits_are_counted_for_the_bytes_that_were_read(tuned):
     )
     (one,) = subject.task.inputs([long], subject.reader)
     assert one.was_cut and short[2] == len("hi Böb".encode())
-    read = subject.reader.tokenizer.decode(one.asked.right[:-1].tolist())
-    assert nats > 0 and tokens == len(one.asked.right)
+    read = subject.reader.tokenizer.decode(one.targets.right[:-1].tolist())
+    assert nats > 0 and tokens == len(one.targets.right)
     assert size == len(read.encode()) < len(long.gold)
 
 

@@ -28,8 +28,8 @@ from task_models import (
 from weft.generate import prompts
 from weft.generate.prepare import prepared
 from weft.generate.writer import Writer
-from weft.tasks.answer import CANDIDATES, LONGEST_ANSWER, OVERLAP_SHARE, Answer, Candidate
-from weft.tasks.classify import Classify, Several
+from weft.tasks.answer import LONGEST_ANSWER, OVERLAP_SHARE, SPANS_PER_WINDOW, Answer, AnswerSpan
+from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.encode import encode_pairs, encode_texts, shortened
 from weft.tasks.intent import Intent
 from weft.tasks.judging.evaluation import Subject
@@ -37,7 +37,7 @@ from weft.tasks.pair import Pair
 from weft.tasks.rewrite import Reply, Rewrite, Summarize, Translate
 from weft.tasks.similarity import Similarity
 from weft.tasks.tag import Tag
-from weft.tasks.task import Input, Reader, pack_inputs
+from weft.tasks.task import Input, InputSpec, pack_inputs
 from weft.train.build import Built
 
 FAMILIES = (*ENCODERS, *DECODERS)
@@ -102,7 +102,7 @@ def test_classes_have_the_same_names_and_chances(family, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_several_labels_have_a_chance_each(family, tmp_path):
-    task = Several(("cheap", "fast", "good"))
+    task = MultiLabel(("cheap", "fast", "good"))
     folder = save(task, *make(task, family, seed=1), tmp_path / "model")
     model, tokenizer = opened(folder, "SequenceClassification")
     assert model.config.problem_type == "multi_label_classification"
@@ -220,7 +220,7 @@ def test_windows_and_span_logits_are_the_same_token_for_token(family, tmp_path):
             np.testing.assert_allclose(said[:, 0], theirs.start_logits[0], atol=1e-4)
             np.testing.assert_allclose(said[:, 1], theirs.end_logits[0], atol=1e-4)
             sides = encoded.sequence_ids(place)
-            for own, offset, side in zip(one.asked.offsets, encoded["offset_mapping"][place], sides, strict=True):
+            for own, offset, side in zip(one.targets.offsets, encoded["offset_mapping"][place], sides, strict=True):
                 assert tuple(own) == (tuple(offset) if side == 1 else (-1, -1))
     assert windows > len(QUESTIONS)
 
@@ -244,14 +244,14 @@ def test_the_best_answers_are_those_of_trying_every_span(family, seed, with_none
         spans, nothing = [], []
         for one in (one for one in inputs if one.example == number):
             logits = logits_of_window(task, built.network, one)
-            inside = [place for place, (start, end) in enumerate(one.asked.offsets) if end > start]
+            inside = [place for place, (start, end) in enumerate(one.targets.offsets) if end > start]
             nothing.append(float(logits[0].sum()))
             for begin, end in product(inside, inside):
                 if begin <= end < begin + LONGEST_ANSWER:
-                    text = example.given[1][one.asked.offsets[begin, 0] : one.asked.offsets[end, 1]]
+                    text = example.given[1][one.targets.offsets[begin, 0] : one.targets.offsets[end, 1]]
                     spans.append((float(logits[begin, 0] + logits[end, 1]), text.strip()))
         # Of the best spans some are one text, found twice or with a blank; so many texts are sure.
-        sure = {text for _, text in sorted(spans, reverse=True)[:CANDIDATES] if text}
+        sure = {text for _, text in sorted(spans, reverse=True)[:SPANS_PER_WINDOW] if text}
         best = {text: score for score, text in sorted(spans) if text}
         if with_none:
             best[""] = min(nothing)
@@ -274,14 +274,14 @@ def test_no_answer_is_as_likely_as_the_window_that_believes_in_it_least():
     for number, rows in enumerate(logits):
         rows[0] = 5 + number
     pieces = list(zip(inputs, logits, strict=True))
-    assert task.join(example, pieces)[0] == Candidate("", -1, -1, 10.0)
-    begin, end = np.flatnonzero(inputs[-1].asked.offsets[:, 1] > 0)[[3, 5]]
+    assert task.join(example, pieces)[0] == AnswerSpan("", -1, -1, 10.0)
+    begin, end = np.flatnonzero(inputs[-1].targets.offsets[:, 1] > 0)[[3, 5]]
     logits[-1][begin, 0], logits[-1][end, 1] = 6, 5
     best = task.join(example, pieces)[0]
-    assert (best.score, best.start) == (11.0, inputs[-1].asked.offsets[begin, 0])
+    assert (best.score, best.start) == (11.0, inputs[-1].targets.offsets[begin, 0])
 
 
-def make_writer(task: Rewrite, family: str, seed: int = 0) -> tuple[Built, Reader]:
+def make_writer(task: Rewrite, family: str, seed: int = 0) -> tuple[Built, InputSpec]:
     """One some of whose texts end: its end changes places with a token that it writes now and then."""
     apart = {"tied": False} if family != "transformer" else {"tied": False, "shared_embedding": False}
     built, reader = make(task, family, length=128, seed=seed, **apart)
@@ -347,7 +347,7 @@ def test_what_is_drawn_is_drawn_in_transformers_too(tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("limit", [12, 25])
 def test_what_is_too_long_is_cut_at_the_same_token(family, limit):
-    reader = Reader(tokenizer_of(family), limit, segments=2)
+    reader = InputSpec(tokenizer_of(family), limit, segments=2)
     theirs = transformers.PreTrainedTokenizerFast(
         tokenizer_object=reader.tokenizer.engine,
         model_max_length=limit,

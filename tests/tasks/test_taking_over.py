@@ -17,9 +17,9 @@ from weft.interchange.weight_map import plan
 from weft.model.dropout import Dropout
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify
+from weft.tasks.input_spec import input_spec_for
 from weft.tasks.judging.evaluation import Subject
 from weft.tasks.learning.build import from_folder
-from weft.tasks.reader import reader_for
 from weft.tasks.rewrite import Reply, Summarize, Translate
 from weft.tasks.tag import Tag
 from weft.tasks.task import Task
@@ -161,7 +161,7 @@ def tuned(folder: Path, task: Task, place: Path, dropout: float | None = None) -
     tokenizer = weft.load(folder).tokenizer
     built = from_folder(folder, task, dropout, 1)
     built.network.eval()
-    return save(task, built, reader_for(built.saved, built.description, tokenizer, 48), place)
+    return save(task, built, input_spec_for(built.saved, built.description, tokenizer, 48), place)
 
 
 @pytest.mark.parametrize("chain", [(CLASSIFY, ANSWER), (TAG, ANSWER, CLASSIFY), (ANSWER, Classify(LABELS[:2]), TAG)])

@@ -9,7 +9,7 @@ from small_tasks import finetune, report_of, weft
 from weft.evaluate.bootstrap import mean_interval
 from weft.evaluate.difference import Difference
 from weft.evaluate.judged import Judged
-from weft.tasks.answer import Answer, Candidate, Gold
+from weft.tasks.answer import Answer, AnswerSpan, Gold
 from weft.tasks.classify import Classify
 from weft.tasks.judging.brief import in_brief
 from weft.tasks.judging.evaluation import Compared, Evaluation
@@ -64,7 +64,7 @@ def test_people_get_the_verdict_and_programs_all_of_it(tmp_path, monkeypatch):
 def test_questions_about_one_context_are_drawn_together():
     golds = (Gold("Anna", 0),)
     examples = [Example((f"question {n}", f"Anna, {n // 5}"), golds) for n in range(100)]
-    answers = [[Candidate("Anna" if n // 5 % 2 else "Bob", 0, 4, 1.0)] for n in range(100)]
+    answers = [[AnswerSpan("Anna" if n // 5 % 2 else "Bob", 0, 4, 1.0)] for n in range(100)]
     found = Answer().judge(examples, answers).intervals["f1"]
     alone = mean_interval([float(n // 5 % 2) for n in range(100)])
     assert found.low < alone.low < 0.5 < alone.high < found.high

@@ -7,7 +7,7 @@ import pytest
 
 import weft as library
 from small_tasks import finetune, report_of, rows_of, weft, write_rows
-from weft.tasks.answer import INSIDE, OFF, Answer
+from weft.tasks.answer import INSIDE_A_WORD, WRONG_START, Answer
 from weft.tasks.cutting import OLD, Cutter
 from weft.tasks.tag import ILL_FORMED, Tag, entities
 from weft.tasks.task import Example
@@ -19,7 +19,7 @@ SPOKEN = {"words": "flights at 8:30 from st. petersburg", "tags": "O O B-time O 
 def test_a_text_is_cut_for_an_answer_as_it_was_for_training():
     values = [SPOKEN, {"words": "to st. paul", "tags": "O B-city I-city"}]
     train = [Tag().example(row, with_gold=True) for row in values]
-    task = Tag().settle(train).fitted(train)
+    task = Tag().with_labels_from(train).fitted(train)
     asked = [task.example(row, with_gold=False) for row in values]
     assert [one.given for one in asked] == [one.given for one in train] and asked[0].given[2] == "8:30"
     again = Tag(task.labels).with_settings(task.settings())
@@ -28,13 +28,13 @@ def test_a_text_is_cut_for_an_answer_as_it_was_for_training():
 
 def test_a_text_whose_words_are_a_list_in_training_is_cut_where_these_would_be():
     train = [Tag().example({"words": ["at", "8:30", "."], "tags": ["O", "B-time", "O"]}, with_gold=True)]
-    task = Tag().settle(train).fitted(train)
+    task = Tag().with_labels_from(train).fitted(train)
     assert task.example({"words": "at noon."}, with_gold=False).given == ("at", "noon", ".")
 
 
 def test_chinese_that_is_set_apart_in_training_is_still_cut_into_characters():
     rows = [{"words": "我 爱 北 京", "tags": "O O B-地 I-地"}, {"words": "气 温 3.5 度", "tags": "O O O O"}]
-    task = Tag().settle([Tag().example(row, with_gold=True) for row in rows])
+    task = Tag().with_labels_from([Tag().example(row, with_gold=True) for row in rows])
     assert task.example({"words": "我爱北京"}, with_gold=False).given == ("我", "爱", "北", "京")
 
 
@@ -106,14 +106,14 @@ def test_an_answer_that_is_off_is_the_one_that_is_nearest():
         {"question": "When again?", "context": context, "answers": [{"text": "1990", "answer_start": 26}]},
         with_gold=True,
     )
-    assert context[25:29] == "1990" and example.gold[0].start == 25 and example.mended == (OFF,)
+    assert context[25:29] == "1990" and example.gold[0].start == 25 and example.mended == (WRONG_START,)
 
 
 @pytest.mark.parametrize(
     ("context", "answer", "start", "mended"),
     [
         ("The party loved art.", "art", 16, ()),
-        ("The party was late.", "art", 5, (INSIDE,)),
+        ("The party was late.", "art", 5, (INSIDE_A_WORD,)),
         ("C++ is older than C#.", "C", 0, ()),
         ("我住在北京。", "北京", 3, ()),
         ("दिन और दि", "दि", 7, ()),
@@ -133,8 +133,8 @@ def test_answers_that_are_off_are_counted(tmp_path):
     data["validation"] = str(write_rows(tmp_path / "dev.jsonl", rows_of("answer", 4)))
     said = finetune(tmp_path, "answer", data=data)
     assert said.code == 0
-    assert f"Mended: train.jsonl, line 1 {OFF} (3 of this kind)." in said.err
-    assert report_of(tmp_path / "run")["mended"] == {"train": [f"train.jsonl, line 1 {OFF} (3 of this kind)."]}
+    assert f"Mended: train.jsonl, line 1 {WRONG_START} (3 of this kind)." in said.err
+    assert report_of(tmp_path / "run")["mended"] == {"train": [f"train.jsonl, line 1 {WRONG_START} (3 of this kind)."]}
     assert "<h2>Mended</h2>" in (tmp_path / "run/report.html").read_text()
 
 

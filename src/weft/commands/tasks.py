@@ -15,7 +15,7 @@ from weft.sources.row_formats import TEXT
 from weft.tasks.judging.evaluation import Subject, evaluate_on, require_packages, training_facts
 from weft.tasks.judging.predict import Write, predict_file, predict_texts
 from weft.tasks.judging.report import write_task_report
-from weft.tasks.labelled.data import Split, checked, read_split
+from weft.tasks.labelled.data import LabelledSplit, checked_split, read_split
 from weft.tasks.labelled.overlap import find_overlap
 from weft.tasks.learning.splits import say_problems
 
@@ -60,8 +60,8 @@ def evaluate_model(
     return results
 
 
-def _read(subject: Subject, paths: Sequence[Path], section: DataSection) -> Split:
-    split = checked(subject.task, read_split(subject.task, paths, section))
+def _read(subject: Subject, paths: Sequence[Path], section: DataSection) -> LabelledSplit:
+    split = checked_split(subject.task, read_split(subject.task, paths, section))
     say_problems(split)
     return split
 
@@ -94,7 +94,7 @@ def _columns(said: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
 def predict_given(model: Path, texts: Sequence[str], task: str | None, *, details: bool) -> list[dict[str, Any]]:
     """Of a task that takes several texts together (a pair; question and context), they stand one after another."""
     subject = Subject.load(model, task)
-    roles = [role for role in subject.task.roles if role not in subject.task.golds]
+    roles = [role for role in subject.task.roles if role not in subject.task.gold_roles]
     if len(texts) % len(roles):
         raise InputError(
             f"{subject.task.name} takes {len(roles)} texts together ({', '.join(roles)}), not {len(texts)}."

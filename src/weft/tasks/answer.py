@@ -26,13 +26,13 @@ from weft.objectives.answers import Spans
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encoded
 from weft.tasks.labels import read_text
-from weft.tasks.task import Example, Input, Reader, ReadOff, Unusable
+from weft.tasks.task import Example, Input, InputSpec, ScoredTask, Unusable
 from weft.words import places_of_words
 
-LONGEST_ANSWER, CANDIDATES = 30, 20  # tokens; of each window that are looked at
+LONGEST_ANSWER, SPANS_PER_WINDOW = 30, 20  # tokens; of each window that are looked at
 QUESTION_SHARE, OVERLAP_SHARE = 0.25, 0.35  # of an input: at most for the question; that two windows share
-OFF = "has an answer that does not stand where the file says: the nearest place that has its words was taken"
-INSIDE = "has an answer that stands only inside of a word of its context, where it was taken"
+WRONG_START = "has an answer that does not stand where the file says: the nearest place that has its words was taken"
+INSIDE_A_WORD = "has an answer that stands only inside of a word of its context, where it was taken"
 
 
 class Gold(NamedTuple):
@@ -40,7 +40,7 @@ class Gold(NamedTuple):
     start: int  # in the context
 
 
-class Candidate(NamedTuple):
+class AnswerSpan(NamedTuple):
     text: str
     start: int  # in the context; −1 if there is no answer
     end: int
@@ -48,17 +48,17 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class SpanTargets:
     offsets: np.ndarray  # (T, 2) of each token in the context; (−1, −1) outside of it
     span: tuple[int, int]  # the right tokens; (0, 0): not in this window
 
 
 @dataclass(frozen=True)
-class Answer(ReadOff):
+class Answer(ScoredTask):
     name: ClassVar[str] = "answer"
     head: ClassVar[str] = "span"
     roles: ClassVar[tuple[str, ...]] = ("question", "context", "answers")
-    golds: ClassVar[tuple[str, ...]] = ("answers",)
+    gold_roles: ClassVar[tuple[str, ...]] = ("answers",)
     compares_inside: ClassVar[bool] = False
     grouped_by: ClassVar[str] = "title"
     score: ClassVar[str] = "f1"
@@ -80,12 +80,12 @@ class Answer(ReadOff):
         golds, mended = _golds(values.get("answers"), given[1])
         return Example(given, golds, mended=mended)
 
-    def settle(self, train: Sequence[Example]) -> Self:
+    def with_labels_from(self, train: Sequence[Example]) -> Self:
         return replace(self, with_none=any(not example.gold for example in train))
 
-    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
-        engine = reader.tokenizer.engine
-        room = reader.most_tokens - engine.num_special_tokens_to_add(is_pair=True)
+    def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
+        engine = spec.tokenizer.engine
+        room = spec.most_tokens - engine.num_special_tokens_to_add(is_pair=True)
         questions, contexts = (encoded([one.given[side] for one in examples], engine.encode_batch) for side in (0, 1))
         found = []
         for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
@@ -95,7 +95,7 @@ class Answer(ReadOff):
             windows = [context, *context.overflowing]
             for window in windows:
                 whole = engine.post_process(question, window)
-                segments = np.asarray(whole.type_ids, np.int32) if reader.segments > 1 else None
+                segments = np.asarray(whole.type_ids, np.int32) if spec.segments > 1 else None
                 offsets = np.asarray(
                     [
                         place if side == 1 else (-1, -1)
@@ -103,32 +103,32 @@ class Answer(ReadOff):
                     ],
                     np.int32,
                 ).reshape(-1, 2)
-                asked = Asked(offsets, _span(offsets, examples[number].gold))
+                asked = SpanTargets(offsets, _span(offsets, examples[number].gold))
                 found.append(Input(number, np.asarray(whole.ids, np.int32), segments, asked, was_cut=len(windows) > 1))
         return found
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
-        asked = Spans(self.head, torch.tensor([one.asked.span for one in inputs]))
+        asked = Spans(self.head, torch.tensor([one.targets.span for one in inputs]))
         return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
         return [rows.cpu().numpy() for rows in packed.split(network.head(self.head)(hidden, packed).float())]
 
-    def join(self, example: Example, pieces: Sequence[tuple[Input, np.ndarray]]) -> list[Candidate]:
+    def join(self, example: Example, pieces: Sequence[tuple[Input, np.ndarray]]) -> list[AnswerSpan]:
         """The best answers first, each text once."""
         context = example.given[1]
-        found = [candidate for one, logits in pieces for candidate in _candidates(one.asked.offsets, logits, context)]
+        found = [candidate for one, logits in pieces for candidate in _candidates(one.targets.offsets, logits, context)]
         if self.with_none:
-            found.append(Candidate("", -1, -1, min(float(logits[0].sum()) for _, logits in pieces)))
-        best: dict[str, Candidate] = {}
+            found.append(AnswerSpan("", -1, -1, min(float(logits[0].sum()) for _, logits in pieces)))
+        best: dict[str, AnswerSpan] = {}
         for candidate in sorted(found, key=lambda one: (-one.score, one.start)):
             best.setdefault(candidate.text, candidate)
-        return list(best.values())[:CANDIDATES] or [Candidate("", -1, -1, 0.0)]
+        return list(best.values())[:SPANS_PER_WINDOW] or [AnswerSpan("", -1, -1, 0.0)]
 
-    def figures(self, examples: Sequence[Example], answers: Sequence[list[Candidate]]) -> dict[str, float]:
+    def figures(self, examples: Sequence[Example], answers: Sequence[list[AnswerSpan]]) -> dict[str, float]:
         return answer_figures([answer[0].text for answer in answers], [_texts(example) for example in examples])
 
-    def judge(self, examples: Sequence[Example], answers: Sequence[list[Candidate]]) -> Judged:
+    def judge(self, examples: Sequence[Example], answers: Sequence[list[AnswerSpan]]) -> Judged:
         said = [(answer[0].text, _texts(example)) for answer, example in zip(answers, examples, strict=True)]
         f1 = np.asarray([overlap(text, golds) for text, golds in said])
         right = np.asarray([exact(text, golds) for text, golds in said])
@@ -137,12 +137,12 @@ class Answer(ReadOff):
         sure = np.asarray([_shares(answer)[0] for answer in answers])
         return Judged(self.figures(examples, answers), intervals, f1, (1 - f1) * sure)
 
-    def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[list[Candidate]]]:
+    def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[list[AnswerSpan]]]:
         questions, contexts = (list(side) for side in zip(*(one.given for one in examples), strict=True))
         said = AnswerOverlap().predict(contexts, questions)
-        return "word overlap with the question", [[Candidate(text, -1, -1, 0.0)] for text in said]
+        return "word overlap with the question", [[AnswerSpan(text, -1, -1, 0.0)] for text in said]
 
-    def shown(self, example: Example, answer: list[Candidate], *, details: bool = False) -> dict[str, Any]:
+    def shown(self, example: Example, answer: list[AnswerSpan], *, details: bool = False) -> dict[str, Any]:
         shares = _shares(answer)
         found = [
             {"answer": one.text, "score": round(share, 6), "start": one.start, "end": one.end}
@@ -160,7 +160,7 @@ class Answer(ReadOff):
     def gold_in_words(self, example: Example) -> str:
         return " / ".join(dict.fromkeys(_texts(example))) or "no answer"
 
-    def answer_in_words(self, example: Example, answer: list[Candidate]) -> str:
+    def answer_in_words(self, example: Example, answer: list[AnswerSpan]) -> str:
         return f"{answer[0].text or 'no answer'} ({_shares(answer)[0]:.0%})"
 
     def settings(self) -> dict[str, Any]:
@@ -188,12 +188,12 @@ def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], tuple[str, ...]]
         if not isinstance(text, str) or not isinstance(start, int) or not text.strip():
             raise Unusable("has an answer without text and answer_start")
         was_off = start >= 0 and context[start : start + len(text)] != text
-        mended += [OFF] * was_off
+        mended += [WRONG_START] * was_off
         if was_off or start < 0:
             # One that is a little off is common; the text says what was meant.
             start, is_inside = _nearest(context, text.strip(), start)
             text = text.strip()
-            mended += [INSIDE] * is_inside
+            mended += [INSIDE_A_WORD] * is_inside
         if start < 0:
             raise Unusable(f"has the answer {text[:40]!r}, which does not stand in its context")
         found.append(Gold(text.strip(), start + len(text) - len(text.lstrip())))
@@ -221,7 +221,7 @@ def _span(offsets: np.ndarray, golds: Sequence[Gold] | None) -> tuple[int, int]:
     return int(inside[0]), int(inside[-1])
 
 
-def _candidates(offsets: np.ndarray, logits: np.ndarray, context: str) -> list[Candidate]:
+def _candidates(offsets: np.ndarray, logits: np.ndarray, context: str) -> list[AnswerSpan]:
     """The best spans of a window, none of blanks alone."""
     inside = np.flatnonzero(offsets[:, 1] > offsets[:, 0])
     if len(inside) == 0:
@@ -230,14 +230,14 @@ def _candidates(offsets: np.ndarray, logits: np.ndarray, context: str) -> list[C
     ends = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
     scores = (begins[:, None] + sliding_window_view(ends, LONGEST_ANSWER)).ravel()  # of each begin and each length
     found = []
-    for place in np.argpartition(-scores, CANDIDATES)[:CANDIDATES].tolist():
+    for place in np.argpartition(-scores, SPANS_PER_WINDOW)[:SPANS_PER_WINDOW].tolist():
         begin, further = divmod(place, LONGEST_ANSWER)
         if begin + further < len(inside):
             start, stop = int(offsets[inside[begin], 0]), int(offsets[inside[begin + further], 1])
             text = context[start:stop]
             start += len(text) - len(text.lstrip())
             if text := text.strip():
-                found.append(Candidate(text, start, start + len(text), float(scores[place])))
+                found.append(AnswerSpan(text, start, start + len(text), float(scores[place])))
     return found
 
 
@@ -245,7 +245,7 @@ def _texts(example: Example) -> list[str]:
     return [gold.text for gold in example.gold]
 
 
-def _shares(answer: Sequence[Candidate]) -> list[float]:
+def _shares(answer: Sequence[AnswerSpan]) -> list[float]:
     """Of the candidates that are left, by softmax."""
     scores = np.asarray([one.score for one in answer])
     weights = np.exp(scores - scores.max())

@@ -13,7 +13,7 @@ import numpy as np
 from weft.evaluate.classes import ratio
 from weft.tasks.task import Example
 
-CANDIDATES, MOST_RANKED, SEED = 20, 200, 0
+REPLY_CANDIDATES, MOST_RANKED, _SEED = 20, 200, 0
 
 
 def with_candidates(examples: Sequence[Example]) -> list[tuple[Example, list[str]]]:
@@ -21,13 +21,13 @@ def with_candidates(examples: Sequence[Example]) -> list[tuple[Example, list[str
     replies = list(dict.fromkeys(example.gold for example in examples))
     if len(replies) < 2:
         return []
-    generator = np.random.default_rng(SEED)
+    generator = np.random.default_rng(_SEED)
     picked = np.unique(np.linspace(0, len(examples) - 1, MOST_RANKED).astype(int))
     found = []
     for index in picked:
         example = examples[index]
-        drawn = generator.choice(len(replies), min(CANDIDATES, len(replies)), replace=False)
-        others = [replies[i] for i in drawn if replies[i] != example.gold][: CANDIDATES - 1]
+        drawn = generator.choice(len(replies), min(REPLY_CANDIDATES, len(replies)), replace=False)
+        others = [replies[i] for i in drawn if replies[i] != example.gold][: REPLY_CANDIDATES - 1]
         found.append((example, [example.gold, *others]))
     return found
 

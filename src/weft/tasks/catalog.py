@@ -11,14 +11,14 @@ from weft.model.network import Network
 from weft.model.positions import longest
 from weft.recipe.finetune import FinetuneSection
 from weft.tasks.answer import Answer
-from weft.tasks.classify import Classify, Several
+from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.cutting import Cutter
 from weft.tasks.intent import PREFIX, Intent
 from weft.tasks.pair import Pair
 from weft.tasks.rewrite import USUAL_TOKENS, Reply, Rewrite, Summarize, Translate
 from weft.tasks.similarity import Similarity
 from weft.tasks.tag import Tag
-from weft.tasks.task import ReadOff, Task
+from weft.tasks.task import ScoredTask, Task
 
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classify, Pair, Similarity, Tag, Answer, Translate, Summarize, Reply, Intent)
@@ -30,7 +30,7 @@ UNKNOWN = Cutter("treebank")  # how the words of most taggers' data were cut, wh
 def asked_task(section: FinetuneSection, label: Any) -> Task:
     """The task of a recipe, before it has seen its data but for one `label`: a list of them means several."""
     task = _asked_task(section, label)
-    if not isinstance(task, ReadOff):
+    if not isinstance(task, ScoredTask):
         return task
     # Who lets rare classes count as much as frequent ones wants them judged so.
     macro = "f1_macro" if isinstance(task, Tag) else "f1"
@@ -45,7 +45,7 @@ def _asked_task(section: FinetuneSection, label: Any) -> Task:
         columns = tuple(data.label) if isinstance(data.label, list) else ()
         several = bool(columns) or data.separator is not None or isinstance(label, list | tuple)
         if several if data.several is None else data.several:
-            return Several(balanced=section.balanced, separator=data.separator, columns=columns)
+            return MultiLabel(balanced=section.balanced, separator=data.separator, columns=columns)
     if issubclass(kind, Classify):
         return kind(balanced=section.balanced)
     if kind is Tag:
@@ -57,8 +57,8 @@ def _asked_task(section: FinetuneSection, label: Any) -> Task:
 
 def facts_of(task: Task) -> dict[str, Any]:
     """What a model's weft.json keeps of its task. The labels are in its config."""
-    metric = {"metric": task.metric} if isinstance(task, ReadOff) and task.metric else {}
-    return {"name": task.name, "several": isinstance(task, Several), **metric, **task.settings()}
+    metric = {"metric": task.metric} if isinstance(task, ScoredTask) and task.metric else {}
+    return {"name": task.name, "several": isinstance(task, MultiLabel), **metric, **task.settings()}
 
 
 def known_task(network: Network, description: Description, facts: Any, name: str | None = None) -> Task:
@@ -72,13 +72,13 @@ def _read(facts: Mapping[str, Any], description: Description) -> Task:
     name = facts.get("name")
     if not isinstance(name, str) or name not in TASKS:
         raise FolderError(f"{MANIFEST} names the task {name!r}, which this version of weft does not know.")
-    kind = Several if name == "classify" and facts.get("several") else TASKS[name]
+    kind = MultiLabel if name == "classify" and facts.get("several") else TASKS[name]
     apart = ("name", "several", "sequence_length", "metric")
     settings = {key: value for key, value in facts.items() if key not in apart}
     try:
         task = kind(labels=description.labels).with_settings(settings)
         metric = facts.get("metric")
-        if isinstance(task, ReadOff) and metric in task.known_metrics:
+        if isinstance(task, ScoredTask) and metric in task.known_metrics:
             task = replace(task, metric=metric)
         return task
     except TypeError:
@@ -113,7 +113,7 @@ def _fitting(network: Network, description: Description) -> dict[str, Task]:
         fitting["similarity"] = Similarity(labels)
     elif "sequence" in heads:
         several = description.config.get("problem_type") == "multi_label_classification"
-        fitting["classify"] = Several(labels) if several else Classify(labels)
+        fitting["classify"] = MultiLabel(labels) if several else Classify(labels)
         fitting["pair"] = Pair(labels)
     elif "token" in heads and any(label.startswith(PREFIX) for label in labels):
         fitting["intent"] = Intent(labels, cutter=UNKNOWN)

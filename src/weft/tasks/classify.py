@@ -1,4 +1,4 @@
-"""One text, one label: sentiment, topic. Or any number of labels at once (`Several`).
+"""One text, one label: sentiment, topic. Or any number of labels at once (`MultiLabel`).
 
     p(label | text) = softmax(W h + b),   or σ(W h + b) for each label by itself
 
@@ -35,17 +35,17 @@ from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_texts
 from weft.tasks.labelled.hold_out import group_examples
 from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text, with_unseen
-from weft.tasks.task import Embed, Example, Input, Reader, ReadOff, UnseenLabel
+from weft.tasks.task import Embed, Example, Input, InputSpec, ScoredTask, UnseenLabel
 
 MOST_IN_TABLE = 30  # labels in a confusion matrix that is looked at
 
 
 @dataclass(frozen=True)
-class Classify(ReadOff):
+class Classify(ScoredTask):
     name: ClassVar[str] = "classify"
     head: ClassVar[str] = "sequence"
     roles: ClassVar[tuple[str, ...]] = ("text", "label")
-    golds: ClassVar[tuple[str, ...]] = ("label",)
+    gold_roles: ClassVar[tuple[str, ...]] = ("label",)
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "accuracy"
     uses_vectors: ClassVar[bool] = True
@@ -63,7 +63,7 @@ class Classify(ReadOff):
     def classes(self, example: Example) -> Sequence[str]:
         return (example.gold,)
 
-    def settle(self, train: Sequence[Example]) -> Self:
+    def with_labels_from(self, train: Sequence[Example]) -> Self:
         counts = Counter(example.gold for example in train)
         labels = label_set(counts)
         if len(labels) < 2:
@@ -77,17 +77,17 @@ class Classify(ReadOff):
         if example.gold not in self.labels:
             raise UnseenLabel(f"has the label {example.gold!r}, which training never had")
 
-    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
-        encoded = encode_texts([example.given for example in examples], reader)
+    def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
+        encoded = encode_texts([example.given for example in examples], spec)
         return self._asked(encoded, examples)
 
     def _asked(self, encoded: list[Input], examples: Sequence[Example]) -> list[Input]:
         numbers = {label: number for number, label in enumerate(self.labels)}
-        return [replace(one, asked=numbers.get(examples[one.example].gold)) for one in encoded]
+        return [replace(one, targets=numbers.get(examples[one.example].gold)) for one in encoded]
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         weights = None if self.weights is None else torch.tensor(self.weights)
-        asked = answers.Classes(self.head, torch.tensor([one.asked for one in inputs]), weights=weights)
+        asked = answers.Classes(self.head, torch.tensor([one.targets for one in inputs]), weights=weights)
         return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
@@ -150,7 +150,7 @@ class Classify(ReadOff):
 
 
 @dataclass(frozen=True)
-class Several(Classify):
+class MultiLabel(Classify):
     """Any number of labels at once."""
 
     score: ClassVar[str] = "f1_micro"
@@ -169,7 +169,7 @@ class Several(Classify):
     def classes(self, example: Example) -> Sequence[str]:
         return example.gold
 
-    def settle(self, train: Sequence[Example]) -> Self:
+    def with_labels_from(self, train: Sequence[Example]) -> Self:
         counts = Counter(label for example in train for label in example.gold)
         labels = self.columns or label_set(counts)
         if not labels:
@@ -187,7 +187,7 @@ class Several(Classify):
         if any(example.gold is None for example in examples):
             return encoded
         rows = self._rows(examples).astype(np.float32)
-        return [replace(one, asked=rows[one.example]) for one in encoded]
+        return [replace(one, targets=rows[one.example]) for one in encoded]
 
     def _rows(self, examples: Sequence[Example], labels: Sequence[str] = ()) -> np.ndarray:
         """(N, L): who has which."""
@@ -198,7 +198,7 @@ class Several(Classify):
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         weights = None if self.weights is None else torch.tensor(self.weights)
-        asked = answers.Several(self.head, torch.from_numpy(np.stack([one.asked for one in inputs])), weights)
+        asked = answers.Several(self.head, torch.from_numpy(np.stack([one.targets for one in inputs])), weights)
         return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:

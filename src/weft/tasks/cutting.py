@@ -24,12 +24,12 @@ import regex
 
 from weft.words import CHARACTER
 
-Place = tuple[int, int]  # the first character, behind the last
-MENDED, PURITY = 2, 0.8  # positions that a rule must mend; how often it must be right where it applies
-MOST_HELD_OUT, MOST_TO_LEARN = 2_000, 20_000  # sentences
-FEWEST = 20  # sentences, to hold some out
-HELD_OUT = 10  # one in so many
-LONGEST = 24  # characters of a context, so that work grows with a text and not with its square
+CharSpan = tuple[int, int]  # the first character, behind the last
+_MENDED, _PURITY = 2, 0.8  # positions that a rule must mend; how often it must be right where it applies
+_MOST_HELD_OUT, _MOST_TO_LEARN = 2_000, 20_000  # sentences
+_FEWEST = 20  # sentences, to hold some out
+_HELD_OUT = 10  # one in so many
+_LONGEST = 24  # characters of a context, so that work grows with a text and not with its square
 
 _LETTER = rf"(?:(?!{CHARACTER})[\p{{L}}\p{{N}}_]\p{{M}}*)"
 _NUMBER = rf"\p{{Nd}}+(?:[.,:]\p{{Nd}}+)*(?!{_LETTER})"
@@ -58,7 +58,7 @@ _BASES: dict[str, Any] = {
     OLD: re.compile(rf"[{_CHINESE}]|(?:[^\W{_CHINESE}]+[{_OLD_MARKS}]*)+|[^\w\s]"),
 }
 CHOICE = ("unicode", "treebank", "spaces", "characters")  # of equals, as if nothing stands beside words, the first
-LEARNING = ("unicode", "treebank")  # rules on top of no idea at all hold for the training data and little else
+_LEARNING = ("unicode", "treebank")  # rules on top of no idea at all hold for the training data and little else
 _RUN = regex.compile(r"[\p{L}\p{M}]+|\p{N}+|.", regex.DOTALL)
 _CHUNK = regex.compile(r"\S+")
 _ALONE = regex.compile(CHARACTER)
@@ -80,7 +80,7 @@ class Cutter:
         if self.name != "spaces" and self.name not in _BASES:
             raise TypeError(f"there is no cutter {self.name!r}")
 
-    def places(self, text: str) -> list[Place]:
+    def places(self, text: str) -> list[CharSpan]:
         found = []
         for start, chunk in chunks(text):
             ends = [0, *sorted(self.cuts(chunk)), len(chunk.text)]
@@ -153,7 +153,7 @@ def contexts_of(chunk: Chunk) -> Iterator[tuple[str, ...]]:
     of = [run for run in runs for _ in range(run[1] - run[0])]
     for i in range(1, size):
         j = i + 3
-        left, right = text[max(of[i - 1][0], i - LONGEST) : i], text[i : min(of[i][1], i + LONGEST)]
+        left, right = text[max(of[i - 1][0], i - _LONGEST) : i], text[i : min(of[i][1], i + _LONGEST)]
         found = [
             f"a{kinds[j - 1]}|{kinds[j]}",
             f"b{kinds[j - 2 : j]}|{kinds[j : j + 2]}",
@@ -170,12 +170,12 @@ def contexts_of(chunk: Chunk) -> Iterator[tuple[str, ...]]:
             f"i{kinds[j - 1]}|{right}{padded[j + len(right)]}",
             f"j{left}|{right}",
         ]
-        if size <= LONGEST:
+        if size <= _LONGEST:
             found.append(f"k{text[:i]}|{text[i:]}")
         yield tuple(found)
 
 
-LEVELS = "abcdefghijk"
+_LEVELS = "abcdefghijk"
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Cut:
     """A text, and where its words stand in it."""
 
     text: str
-    places: tuple[Place, ...]
+    places: tuple[CharSpan, ...]
 
     def chunks(self) -> Iterator[tuple[Chunk, frozenset[int]]]:
         edges = {edge for place in self.places for edge in place}
@@ -191,7 +191,7 @@ class Cut:
             yield chunk, frozenset(i for i in range(1, len(chunk.text)) if start + i in edges)
 
 
-class Positions:
+class CutPositions:
     """Every position inside of the chunks of some texts: its contexts, whether words part there, and how often."""
 
     def __init__(self, cut: Sequence[Cut]) -> None:
@@ -201,11 +201,11 @@ class Positions:
             self.chunks.append(chunk)
             for place, contexts in enumerate(contexts_of(chunk), 1):
                 by_level = {context[0]: numbers.setdefault(context, len(numbers)) for context in contexts}
-                rows.append([by_level.get(level, 0) for level in LEVELS])
+                rows.append([by_level.get(level, 0) for level in _LEVELS])
                 counts.append(count)
                 right.append(place in edges)
         self.names = list(numbers)
-        self.contexts = np.asarray(rows, np.int32).reshape(-1, len(LEVELS))
+        self.contexts = np.asarray(rows, np.int32).reshape(-1, len(_LEVELS))
         self.counts, self.right = np.asarray(counts, np.float64), np.asarray(right, bool)
 
     def rules(self, name: str) -> dict[str, bool]:
@@ -217,7 +217,7 @@ class Positions:
             weights = (self.counts, self.counts * self.right, self.counts * (said != self.right))
             total, cuts, wrong = (np.bincount(column, weight, len(self.names)) for weight in weights)
             left = np.minimum(cuts, total - cuts)
-            is_rule = (wrong - left >= MENDED) & (left <= (1 - PURITY) * total)
+            is_rule = (wrong - left >= _MENDED) & (left <= (1 - _PURITY) * total)
             is_rule[0] = False
             said = np.where(is_rule[column], (2 * cuts > total)[column], said)
             found |= {self.names[i]: bool(2 * cuts[i] > total[i]) for i in np.flatnonzero(is_rule)}
@@ -239,14 +239,14 @@ def choose_cutter(cut: Sequence[Cut]) -> Cutter:
     """The one that rebuilds the words of held-out training sentences best, by F1 of words."""
     if not cut:
         return Cutter()
-    if len(cut) < FEWEST:
+    if len(cut) < _FEWEST:
         return _best([Cutter(name) for name in CHOICE], cut)
-    held_out = cut[::HELD_OUT][:MOST_HELD_OUT]
+    held_out = cut[::_HELD_OUT][:_MOST_HELD_OUT]
     best = _best([Cutter(name) for name in CHOICE], held_out)
     if best.rebuilt == 1:
         return best
-    positions = Positions([one for number, one in enumerate(cut) if number % HELD_OUT][:MOST_TO_LEARN])
-    return _best([best, *(Cutter(name, positions.rules(name)) for name in LEARNING)], held_out)
+    positions = CutPositions([one for number, one in enumerate(cut) if number % _HELD_OUT][:_MOST_TO_LEARN])
+    return _best([best, *(Cutter(name, positions.rules(name)) for name in _LEARNING)], held_out)
 
 
 def _best(cutters: Sequence[Cutter], cut: Sequence[Cut]) -> Cutter:

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding
 
-from weft.tasks.task import Input, Reader
+from weft.tasks.task import Input, InputSpec
 
-PART = 1000
+_PART = 1000
 
 
 def encoded(
     texts: Sequence[Any], encode: Callable[..., list[Encoding]], *, special: bool = False
 ) -> Iterator[Encoding]:
-    """One after the other, made `PART` at a time: an encoding takes some thirty times as much memory as its ids."""
-    for start in range(0, len(texts), PART):
-        yield from encode(list(texts[start : start + PART]), add_special_tokens=special)
+    """One after the other, made `_PART` at a time: an encoding takes some thirty times as much memory as its ids."""
+    for start in range(0, len(texts), _PART):
+        yield from encode(list(texts[start : start + _PART]), add_special_tokens=special)
 
 
-def encode_texts(texts: Sequence[str], reader: Reader) -> list[Input]:
-    engine, most = reader.tokenizer.engine, reader.most_tokens
+def encode_texts(texts: Sequence[str], spec: InputSpec) -> list[Input]:
+    engine, most = spec.tokenizer.engine, spec.most_tokens
     room = max(1, most - engine.num_special_tokens_to_add(is_pair=False))
     found = []
     for number, encoding in enumerate(encoded(texts, engine.encode_batch_fast, special=True)):
@@ -33,12 +33,12 @@ def encode_texts(texts: Sequence[str], reader: Reader) -> list[Input]:
             encoding = engine.encode(texts[number], add_special_tokens=False)
             encoding.truncate(room)
             encoding = engine.post_process(encoding)
-        found.append(_input(number, encoding, reader, was_cut=is_long))
+        found.append(_input(number, encoding, spec, was_cut=is_long))
     return found
 
 
-def encode_pairs(pairs: Sequence[tuple[str, str]], reader: Reader) -> list[Input]:
-    engine, most = reader.tokenizer.engine, reader.most_tokens
+def encode_pairs(pairs: Sequence[tuple[str, str]], spec: InputSpec) -> list[Input]:
+    engine, most = spec.tokenizer.engine, spec.most_tokens
     room = max(2, most - engine.num_special_tokens_to_add(is_pair=True))
     found = []
     for number, encoding in enumerate(encoded(pairs, engine.encode_batch_fast, special=True)):
@@ -49,7 +49,7 @@ def encode_pairs(pairs: Sequence[tuple[str, str]], reader: Reader) -> list[Input
             first.truncate(a)
             second.truncate(b)
             encoding = engine.post_process(first, second)
-        found.append(_input(number, encoding, reader, was_cut=is_long))
+        found.append(_input(number, encoding, spec, was_cut=is_long))
     return found
 
 
@@ -63,7 +63,7 @@ def shortened(first: int, second: int, room: int) -> tuple[int, int]:
     return (room - short, short) if first > second else (short, room - short)
 
 
-def _input(number: int, encoding: Encoding, reader: Reader, *, was_cut: bool) -> Input:
+def _input(number: int, encoding: Encoding, spec: InputSpec, *, was_cut: bool) -> Input:
     ids = np.asarray(encoding.ids, np.int32)
-    segments = np.asarray(encoding.type_ids, np.int32) if reader.segments > 1 else None
+    segments = np.asarray(encoding.type_ids, np.int32) if spec.segments > 1 else None
     return Input(number, ids, segments, was_cut=was_cut)

@@ -30,7 +30,7 @@ from weft.tasks.cutting import Cutter
 from weft.tasks.labels import label_set, read_label, with_unseen
 from weft.tasks.raw_text import from_raw_text
 from weft.tasks.tag import Tag, entities, text_of, with_cutter
-from weft.tasks.task import Example, Input, Measured, Reader, ReadOff, UnseenLabel, Unusable
+from weft.tasks.task import Example, ExtraMetrics, Input, InputSpec, ScoredTask, UnseenLabel, Unusable
 
 PREFIX = "intent:"
 
@@ -41,18 +41,18 @@ class Understood(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class IntentTargets:
     slots: Any  # as in tagging
     row: int  # of the token that answers for the whole
     intent: int | None
 
 
 @dataclass(frozen=True)
-class Intent(ReadOff):
+class Intent(ScoredTask):
     name: ClassVar[str] = "intent"
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags", "intent")
-    golds: ClassVar[tuple[str, ...]] = ("tags", "intent")
+    gold_roles: ClassVar[tuple[str, ...]] = ("tags", "intent")
     optional: ClassVar[tuple[str, ...]] = Tag.optional
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "exact"
@@ -77,14 +77,14 @@ class Intent(ReadOff):
             raise Unusable("has no intent")
         return replace(words, gold=Understood(read_label(values.get("intent")), words.gold))
 
-    def settle(self, train: Sequence[Example]) -> Self:
+    def with_labels_from(self, train: Sequence[Example]) -> Self:
         intents = label_set(Counter(example.gold.intent for example in train))
         if len(intents) < 2:
             raise InputError(f"All training examples have the intent {intents[0]!r}: there is nothing to tell apart.")
         tags = {tag for example in train for tag in example.gold.tags}
         if tags == {"O"}:
             raise InputError("No word of the training data fills a slot; for intents alone the task is classify.")
-        slots = Tag().settle([replace(example, gold=example.gold.tags) for example in train])
+        slots = Tag().with_labels_from([replace(example, gold=example.gold.tags) for example in train])
         if not slots.entities:
             raise InputError("The slots must be tagged as B-room, I-room, O.")
         return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)))
@@ -92,8 +92,8 @@ class Intent(ReadOff):
     def fitted(self, train: Sequence[Example]) -> Self:
         return replace(self, cutter=self.slots.fitted(train).cutter)
 
-    def harmonized(self, examples: Sequence[Example]) -> list[Example]:
-        tagged = self.slots.harmonized([replace(one, gold=one.gold.tags) for one in examples])
+    def normalized(self, examples: Sequence[Example]) -> list[Example]:
+        tagged = self.slots.normalized([replace(one, gold=one.gold.tags) for one in examples])
         pairs = zip(examples, tagged, strict=True)
         return [replace(tags, gold=Understood(one.gold.intent, tags.gold)) for one, tags in pairs]
 
@@ -105,26 +105,26 @@ class Intent(ReadOff):
             raise UnseenLabel(f"has the intent {example.gold.intent!r}, which training never had")
         self.slots.check(replace(example, gold=example.gold.tags))
 
-    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
+    def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
         words = [replace(one, gold=None if one.gold is None else one.gold.tags) for one in examples]
         found = []
-        for one in self.slots.inputs(words, reader):
+        for one in self.slots.inputs(words, spec):
             gold = examples[one.example].gold
-            row = 0 if reader.looks_ahead else max(0, len(one.ids) - 1)
+            row = 0 if spec.looks_ahead else max(0, len(one.ids) - 1)
             intent = None if gold is None else self.intents.index(gold.intent)
-            found.append(replace(one, asked=Asked(one.asked, row, intent)))
+            found.append(replace(one, targets=IntentTargets(one.targets, row, intent)))
         return found
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         count = len(self.slots.labels)
-        slots = self.slots.batch([replace(one, asked=one.asked.slots) for one in inputs], packed)
+        slots = self.slots.batch([replace(one, targets=one.targets.slots) for one in inputs], packed)
         tags = slots.answers[Tag.name]
         assert isinstance(tags, Classes)
         starts = packed.starts[:-1].cpu()
         intent = Classes(
             self.head,
-            torch.tensor([one.asked.intent for one in inputs]),
-            starts + torch.tensor([one.asked.row for one in inputs]),
+            torch.tensor([one.targets.intent for one in inputs]),
+            starts + torch.tensor([one.targets.row for one in inputs]),
             among=(count, len(self.labels)),
         )
         answers = {"slots": replace(tags, among=(0, count)), "intent": intent}
@@ -134,8 +134,8 @@ class Intent(ReadOff):
         count = len(self.slots.labels)
         found = []
         for one, rows in zip(inputs, packed.split(network.head(self.head)(hidden, packed).float()), strict=True):
-            chances = rows[one.asked.row, count:].softmax(-1).cpu().numpy()
-            tags = self.slots.read(rows[:, :count], one.asked.slots)
+            chances = rows[one.targets.row, count:].softmax(-1).cpu().numpy()
+            tags = self.slots.read(rows[:, :count], one.targets.slots)
             found.append((chances, tags))
         return found
 
@@ -181,20 +181,20 @@ class Intent(ReadOff):
         return Judged(self.figures(examples, answers), intervals, exact, (1 - exact) * sure, tables)
 
     def measure(
-        self, network: Network, examples: Sequence[Example], answers: Sequence[Any], reader: Reader
-    ) -> Measured:
+        self, network: Network, examples: Sequence[Example], answers: Sequence[Any], spec: InputSpec
+    ) -> ExtraMetrics:
         """Slots from raw text, as in tagging."""
         found = from_raw_text(
             self.cutter,
             examples,
             [tags for _, tags in answers],
             [one.gold.tags for one in examples],
-            lambda asked: [tags for _, tags in self.answers(network, asked, reader)[0]],
+            lambda asked: [tags for _, tags in self.answers(network, asked, spec)[0]],
             entities=True,
         )
         if found is None:
-            return Measured()
-        return Measured({"slot_f1_raw": found.f1}, {"slot_f1_raw": found.interval}, {"from_raw_text": found.facts})
+            return ExtraMetrics()
+        return ExtraMetrics({"slot_f1_raw": found.f1}, {"slot_f1_raw": found.interval}, {"from_raw_text": found.facts})
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[Any]]:
         numbers = [self.intents.index(one.gold.intent) for one in train]

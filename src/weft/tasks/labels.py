@@ -8,8 +8,8 @@ from typing import Any
 from weft.errors import InputError
 from weft.tasks.task import Unusable
 
-YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}
-MOST_LABELS = 10_000
+_YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}
+_MOST_LABELS = 10_000
 
 
 def read_label(value: Any) -> str:
@@ -47,9 +47,9 @@ def read_flags(values: Sequence[Any], names: Sequence[str]) -> tuple[str, ...]:
     found = []
     for value, name in zip(values, names, strict=True):
         cell = str(value).strip().lower() if value is not None else ""
-        if cell not in YES | NO:
+        if cell not in _YES | _NO:
             raise Unusable(f"has {cell!r} as {name}, which is neither 1 nor 0")
-        if cell in YES:
+        if cell in _YES:
             found.append(name)
     return tuple(sorted(found))
 
@@ -84,9 +84,9 @@ def refuse_halves(text: str) -> None:
 def label_set(found: Iterable[str]) -> tuple[str, ...]:
     """In a fixed order: numbers by size, names by the alphabet."""
     names = set(found)
-    if len(names) > MOST_LABELS:
+    if len(names) > _MOST_LABELS:
         raise InputError(
-            f"There are {len(names):,} different labels; at most {MOST_LABELS:,} make sense. Is it the right column?"
+            f"There are {len(names):,} different labels; at most {_MOST_LABELS:,} make sense. Is it the right column?"
         )
     try:
         return tuple(sorted(names, key=lambda name: (float(name), name)))

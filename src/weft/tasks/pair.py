@@ -11,7 +11,7 @@ from weft.evaluate.baselines.pairs import PairClassifier
 from weft.tasks.classify import Classify
 from weft.tasks.encode import encode_pairs
 from weft.tasks.labels import read_text
-from weft.tasks.task import Embed, Example, Input, Reader
+from weft.tasks.task import Embed, Example, Input, InputSpec
 
 
 def given_pair(values: Mapping[str, Any]) -> tuple[str, str]:
@@ -32,8 +32,8 @@ class Pair(Classify):
     def given(self, values: Mapping[str, Any]) -> tuple[str, str]:
         return given_pair(values)
 
-    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
-        return self._asked(encode_pairs([example.given for example in examples], reader), examples)
+    def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
+        return self._asked(encode_pairs([example.given for example in examples], spec), examples)
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[np.ndarray]]:
         first, second = zip(*(one.given for one in train), strict=True)

@@ -19,7 +19,7 @@ import regex
 
 from weft.evaluate.bootstrap import Interval, sum_intervals
 from weft.evaluate.entities import counted_figures, spans_of
-from weft.tasks.cutting import Cut, Cutter, Place
+from weft.tasks.cutting import CharSpan, Cut, Cutter
 from weft.tasks.task import Example
 from weft.words import CHARACTER
 
@@ -29,10 +29,10 @@ _ALONE = regex.compile(CHARACTER)
 _QUOTES = ('"', "'")
 
 APART = "has words that are not those of its text, which is not used"
-Item = tuple[int, int, str]  # characters, and what they are said to be
+_Item = tuple[int, int, str]  # characters, and what they are said to be
 
 
-def aligned(words: Sequence[str], text: str) -> tuple[Place, ...] | None:
+def aligned(words: Sequence[str], text: str) -> tuple[CharSpan, ...] | None:
     """Where the words stand in the text, if they are all of it but white space."""
     found, behind = [], 0
     for word in words:
@@ -45,7 +45,7 @@ def aligned(words: Sequence[str], text: str) -> tuple[Place, ...] | None:
     return None if text[behind:].strip() else tuple(found)
 
 
-def joined(words: Sequence[str]) -> str:
+def detokenized(words: Sequence[str]) -> str:
     """As text is written: a detokenizer."""
     text, glued, opened = "", True, set[str]()
     for word in words:
@@ -73,7 +73,7 @@ def raw_text(example: Example) -> str:
     """That of the data. Chinese whose characters are set apart by spaces is not how anybody writes."""
     words = example.given
     if not example.text or (tuple(example.text.split()) == tuple(words) and _is_set_apart(words)):
-        return joined(words)
+        return detokenized(words)
     return example.text
 
 
@@ -130,7 +130,7 @@ def from_raw_text(
     return FromRawText(f1, sum_intervals(counts, counted_figures)["f1"], facts)
 
 
-def _items(places: Sequence[Place], tags: Sequence[str], *, entities: bool) -> list[Item]:
+def _items(places: Sequence[CharSpan], tags: Sequence[str], *, entities: bool) -> list[_Item]:
     if not entities:
         return [(*place, tag) for place, tag in zip(places, tags, strict=True)]
     return [(places[start][0], places[end - 1][1], kind) for start, end, kind in spans_of(tags)]

@@ -31,9 +31,9 @@ from weft.objectives.objective import Batch
 from weft.tasks.candidates import bits_per_byte, bytes_of, hits, with_candidates
 from weft.tasks.encode import encoded
 from weft.tasks.labels import read_text
-from weft.tasks.task import Example, Input, Measured, Reader, Task, ask, count_cut, groups
+from weft.tasks.task import Example, ExtraMetrics, Input, InputSpec, Task, batch_of, count_cut, groups
 
-HITS = "hits_at_1"
+HITS_AT_1 = "hits_at_1"
 TARGET_SHARE = 0.5  # of what a decoder can read that a target may take, at most
 USUAL_TOKENS = 64  # that an answer may have, if nothing is known
 TOP_P = 0.9  # of what is drawn
@@ -41,7 +41,7 @@ ROOM_TO_SPARE = 1.3  # times the length that nearly no target of the training da
 
 
 @dataclass(frozen=True)
-class Asked:
+class TextTargets:
     right: np.ndarray  # the target's tokens, and the end
     read: np.ndarray | None  # what the decoder reads beside a source
     prompt: int = 0  # tokens before the target, of a decoder alone
@@ -50,7 +50,7 @@ class Asked:
 @dataclass(frozen=True)
 class Rewrite(Task):
     roles: ClassVar[tuple[str, ...]] = ("source", "target")
-    golds: ClassVar[tuple[str, ...]] = ("target",)
+    gold_roles: ClassVar[tuple[str, ...]] = ("target",)
 
     head: str = "seq2seq"  # type: ignore[misc]
     prefix: str = ""  # before each source, as T5 is used to
@@ -73,15 +73,15 @@ class Rewrite(Task):
         searched = {"do_sample": False, "num_beams": self.beams}
         return {**(drawn if self.sample else searched), "max_new_tokens": self.most_new}
 
-    def measured(self, train: Sequence[Example], reader: Reader) -> Self:
+    def measured(self, train: Sequence[Example], spec: InputSpec) -> Self:
         """With the length that answers may have, by the targets that were seen."""
-        targets = encoded([one.gold for one in train], reader.tokenizer.engine.encode_batch_fast)
+        targets = encoded([one.gold for one in train], spec.tokenizer.engine.encode_batch_fast)
         usual = float(np.quantile([len(one) for one in targets], 0.99))
-        most = int(reader.most_tokens * (1.0 if reader.has_source else TARGET_SHARE))
+        most = int(spec.most_tokens * (1.0 if spec.has_source else TARGET_SHARE))
         return replace(self, most_new=min(max(8, int(usual * ROOM_TO_SPARE) + 2), most))
 
-    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
-        engine, most, ends = reader.tokenizer.engine, reader.most_tokens, reader.ends.ends
+    def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
+        engine, most, ends = spec.tokenizer.engine, spec.most_tokens, spec.ends.ends
         if not ends:
             raise InputError("This model has no end token, so it cannot learn where an answer ends.")
         framing = self.framing
@@ -91,12 +91,12 @@ class Rewrite(Task):
         found = []
         for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
             asks = examples[number].gold is not None
-            if reader.has_source:
+            if spec.has_source:
                 room = most - engine.num_special_tokens_to_add(is_pair=False)
                 was_cut = len(source) > room or len(target) + 1 > most
                 source.truncate(room)
                 ids, right = engine.post_process(source).ids, [*target.ids[: most - 1], ends[0]]
-                asked = Asked(np.asarray(right, np.int32), np.asarray([reader.ends.start, *right[:-1]], np.int32))
+                asked = TextTargets(np.asarray(right, np.int32), np.asarray([spec.ends.start, *right[:-1]], np.int32))
             else:
                 room = int(most * TARGET_SHARE)
                 around = len(before) + len(between)
@@ -104,7 +104,7 @@ class Rewrite(Task):
                 left = most - around - (len(right) or self.most_new)
                 was_cut = len(source) > left or len(right) < len(target) + asks
                 prompt = [*before, *framing.kept(source.ids, left, engine), *between]
-                ids, asked = [*prompt, *right[:-1]], Asked(np.asarray(right, np.int32), None, len(prompt))
+                ids, asked = [*prompt, *right[:-1]], TextTargets(np.asarray(right, np.int32), None, len(prompt))
             found.append(Input(number, np.asarray(ids, np.int32), None, asked, was_cut))
         return found
 
@@ -113,53 +113,53 @@ class Rewrite(Task):
         return Framing(self.prefix, self.separator, isinstance(self, Reply))
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
-        right = torch.from_numpy(np.concatenate([one.asked.right for one in inputs]).astype(np.int64))
-        if inputs[0].asked.read is not None:
-            decoder = pack([one.asked.read for one in inputs])
+        right = torch.from_numpy(np.concatenate([one.targets.right for one in inputs]).astype(np.int64))
+        if inputs[0].targets.read is not None:
+            decoder = pack([one.targets.read for one in inputs])
             return Batch(packed, right, decoder=decoder, counts={self.head: len(right)})
         starts = packed.starts.tolist()
         rows = [
-            start + one.asked.prompt - 1 + np.arange(len(one.asked.right))
+            start + one.targets.prompt - 1 + np.arange(len(one.targets.right))
             for one, start in zip(inputs, starts, strict=False)
         ]
         return Batch(packed, right, torch.from_numpy(np.concatenate(rows)), counts={self.head: len(right)})
 
-    def answers(self, network: Network, examples: Sequence[Example], reader: Reader) -> tuple[list[str], int]:
-        inputs = self.inputs([replace(one, gold=None) for one in examples], reader)
-        writer = Writer(prepared(network), prompts.Reader(network.architecture, reader.tokenizer, reader.ends), {})
+    def answers(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> tuple[list[str], int]:
+        inputs = self.inputs([replace(one, gold=None) for one in examples], spec)
+        writer = Writer(prepared(network), prompts.Reader(network.architecture, spec.tokenizer, spec.ends), {})
         settings: dict[str, Any] = {"beams": self.beams} if self.beams > 1 else {"strategy": "greedy"}
         if self.sample:
             settings = {"strategy": "sample", "top_p": TOP_P, "seed": 0}
         written = writer.generate([one.ids.tolist() for one in inputs], max_new_tokens=self.most_new, **settings)
-        ends = set(reader.ends.ends)
-        texts = (reader.tokenizer.decode([token for token in ids if token not in ends]) for ids in written)
+        ends = set(spec.ends.ends)
+        texts = (spec.tokenizer.decode([token for token in ids if token not in ends]) for ids in written)
         return [text.strip() for text in texts], count_cut(inputs)
 
-    def losses(self, network: Network, examples: Sequence[Example], reader: Reader) -> np.ndarray:
+    def losses(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> np.ndarray:
         """(N, 3): −log p of each right text, its tokens and its bytes; of one that is cut, of what is left."""
-        inputs, device = self.inputs(examples, reader), next(network.parameters()).device
+        inputs, device = self.inputs(examples, spec), next(network.parameters()).device
         found = np.zeros((len(examples), 3))
         with torch.inference_mode():
             for part in groups(inputs):
                 picked = [inputs[i] for i in part]
-                batch = ask(self, picked).to(device)
+                batch = batch_of(self, picked).to(device)
                 hidden = network(batch.packed, batch.decoder)
                 logits = network.head(self.head)(hidden, batch.decoder or batch.packed, batch.rows)
                 assert batch.targets is not None
                 losses = F.cross_entropy(logits.float(), batch.targets, reduction="none")
-                of_each = losses.split([len(one.asked.right) for one in picked])
+                of_each = losses.split([len(one.targets.right) for one in picked])
                 for one, rows in zip(picked, of_each, strict=True):
-                    read = _bytes_read(examples[one.example].gold, one, reader)
+                    read = _bytes_read(examples[one.example].gold, one, spec)
                     found[one.example] = float(rows.double().sum()), len(rows), read
         return found
 
     def measure(
-        self, network: Network, examples: Sequence[Example], answers: Sequence[str], reader: Reader
-    ) -> Measured:
+        self, network: Network, examples: Sequence[Example], answers: Sequence[str], spec: InputSpec
+    ) -> ExtraMetrics:
         """The perplexity of the right texts."""
-        counts = self.losses(network, examples, reader)
+        counts = self.losses(network, examples, spec)
         figures = {name: float(value) for name, value in perplexity(counts.sum(0)).items()}
-        return Measured(figures, sum_intervals(counts, perplexity))
+        return ExtraMetrics(figures, sum_intervals(counts, perplexity))
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
         model = NearestNeighbour.fit([one.given for one in train], [one.gold for one in train])
@@ -182,22 +182,22 @@ class Rewrite(Task):
         return {name: getattr(self, name) for name in names}
 
 
-def _bytes_read(text: str, one: Input, reader: Reader) -> int:
+def _bytes_read(text: str, one: Input, spec: InputSpec) -> int:
     """Of the right text, that an input has."""
     if one.was_cut:
-        places = reader.tokenizer.engine.encode(text, add_special_tokens=False).offsets
-        kept = len(one.asked.right) - 1
+        places = spec.tokenizer.engine.encode(text, add_special_tokens=False).offsets
+        kept = len(one.targets.right) - 1
         text = text if kept >= len(places) else text[: places[kept - 1][1]] if kept else ""
     return len(text.encode())
 
 
-def _of_replies(nats: np.ndarray, sizes: np.ndarray, scores: Sequence[np.ndarray]) -> Measured:
+def _of_replies(nats: np.ndarray, sizes: np.ndarray, scores: Sequence[np.ndarray]) -> ExtraMetrics:
     counts, right = np.stack([nats, sizes], 1), hits(scores)
     figures = {name: float(value) for name, value in bits_per_byte(counts.sum(0)).items()}
     intervals = sum_intervals(counts, bits_per_byte)
     if len(right):
-        figures, intervals = {HITS: float(right.mean()), **figures}, {HITS: mean_interval(right), **intervals}
-    return Measured(figures, intervals)
+        figures, intervals = {HITS_AT_1: float(right.mean()), **figures}, {HITS_AT_1: mean_interval(right), **intervals}
+    return ExtraMetrics(figures, intervals)
 
 
 def perplexity(counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -241,21 +241,21 @@ class Reply(Translate):
     name: ClassVar[str] = "reply"
 
     def measure(
-        self, network: Network, examples: Sequence[Example], answers: Sequence[str], reader: Reader
-    ) -> Measured:
-        losses = self.losses(network, examples, reader)
+        self, network: Network, examples: Sequence[Example], answers: Sequence[str], spec: InputSpec
+    ) -> ExtraMetrics:
+        losses = self.losses(network, examples, spec)
         ranked = with_candidates(examples)
         asked = [replace(one, gold=text) for one, texts in ranked for text in texts]
-        likely = self.losses(network, asked, reader) if asked else np.zeros((0, 3))
+        likely = self.losses(network, asked, spec) if asked else np.zeros((0, 3))
         scores = -likely[:, 0] / likely[:, 1]
         rows = np.split(scores, np.cumsum([len(texts) for _, texts in ranked])[:-1]) if asked else []
         found = _of_replies(losses[:, 0], losses[:, 2], rows)
-        return Measured(
+        return ExtraMetrics(
             {**found.figures, **{name: float(value) for name, value in perplexity(losses.sum(0)).items()}},
             {**found.intervals, **sum_intervals(losses, perplexity)},
         )
 
-    def measure_baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> Measured:
+    def measure_baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> ExtraMetrics:
         """Bits by a conditional n-gram model, hits by the cosine of TF-IDF."""
         pairs = [(one.given, one.gold) for one in train]
         nats = reply_bits(pairs, [(one.given, one.gold) for one in examples])

@@ -1,4 +1,4 @@
-"""Two texts, a number: how alike are they? Learnt as a regression, (z − y)²."""
+"""Two texts, a number: how alike are they? TaskObjective as a regression, (z − y)²."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,16 +21,16 @@ from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_pairs
 from weft.tasks.labels import read_number
 from weft.tasks.pair import given_pair, pair_in_words
-from weft.tasks.task import Embed, Example, Input, Reader, ReadOff
+from weft.tasks.task import Embed, Example, Input, InputSpec, ScoredTask
 
 
 @dataclass(frozen=True)
-class Similarity(ReadOff):
+class Similarity(ScoredTask):
     name: ClassVar[str] = "similarity"
     head: ClassVar[str] = "sequence"
     compares_inside: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ("text", "second", "score")
-    golds: ClassVar[tuple[str, ...]] = ("score",)
+    gold_roles: ClassVar[tuple[str, ...]] = ("score",)
     beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
     score: ClassVar[str] = "spearman"
     uses_vectors: ClassVar[bool] = True
@@ -43,7 +43,7 @@ class Similarity(ReadOff):
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
         return Example(given_pair(values), read_number(values.get("score"), "score") if with_gold else None)
 
-    def settle(self, train: Sequence[Example]) -> "Similarity":
+    def with_labels_from(self, train: Sequence[Example]) -> "Similarity":
         if len({example.gold for example in train}) < 2:
             raise InputError("All training examples have the same score: there is nothing to learn.")
         return replace(self, labels=("score",))
@@ -54,12 +54,12 @@ class Similarity(ReadOff):
             with torch.no_grad():
                 out.bias.fill_(float(np.mean([example.gold for example in train])))
 
-    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
-        encoded = encode_pairs([example.given for example in examples], reader)
-        return [replace(one, asked=examples[one.example].gold) for one in encoded]
+    def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
+        encoded = encode_pairs([example.given for example in examples], spec)
+        return [replace(one, targets=examples[one.example].gold) for one in encoded]
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
-        asked = Values(self.head, torch.tensor([one.asked for one in inputs], dtype=torch.float32))
+        asked = Values(self.head, torch.tensor([one.targets for one in inputs], dtype=torch.float32))
         return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[float]:

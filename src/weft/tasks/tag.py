@@ -46,16 +46,16 @@ from weft.tasks.cutting import OLD, Cutter, choose_cutter
 from weft.tasks.encode import encoded
 from weft.tasks.labels import balance, label_set, with_unseen
 from weft.tasks.raw_text import APART, aligned, cut_of, from_raw_text
-from weft.tasks.task import Example, Input, Measured, Reader, ReadOff, UnseenLabel, Unusable
+from weft.tasks.task import Example, ExtraMetrics, Input, InputSpec, ScoredTask, UnseenLabel, Unusable
 from weft.tasks.words import places_of, read_tagged, read_words
 from weft.tokenizer.tokenizer import Tokenizer
 
-OUTSIDE = "O"
+_OUTSIDE = "O"
 ILL_FORMED = "has a tag that is not well-formed, which was mended"
 
 
 @dataclass(frozen=True)
-class Asked:
+class WordTargets:
     words: range  # of the example, that this window has
     rows: np.ndarray  # the first piece of each that has any
     known: np.ndarray  # which words those are, counted in the window
@@ -63,11 +63,11 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Tag(ReadOff):
+class Tag(ScoredTask):
     name: ClassVar[str] = "tag"
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags")
-    golds: ClassVar[tuple[str, ...]] = ("tags",)
+    gold_roles: ClassVar[tuple[str, ...]] = ("tags",)
     metrics: ClassVar[tuple[str, ...]] = ("f1", "precision", "recall", "f1_macro", "accuracy")
     optional: ClassVar[tuple[str, ...]] = ("text",)  # what the words were cut from
 
@@ -99,7 +99,7 @@ class Tag(ReadOff):
             text, mended = "", (*mended, APART)
         return Example(found, tags, text=text, mended=mended)
 
-    def settle(self, train: Sequence[Example]) -> Self:
+    def with_labels_from(self, train: Sequence[Example]) -> Self:
         if are_bare(example.gold for example in train):
             say(f"The tags are bare (B, I, O): entities of one kind, which is called {UNNAMED}.")
             train = [replace(example, gold=tuple(with_kind(example.gold))) for example in train]
@@ -110,8 +110,8 @@ class Tag(ReadOff):
             labels = label_set(counts)
         else:
             counts = Counter(tag for example in known for tag in repaired(example.gold, scheme)[0])
-            kinds = sorted({tag[2:] for tag in counts if tag != OUTSIDE})
-            labels = (OUTSIDE, *(f"{part}-{kind}" for kind in kinds for part in "BI"))
+            kinds = sorted({tag[2:] for tag in counts if tag != _OUTSIDE})
+            labels = (_OUTSIDE, *(f"{part}-{kind}" for kind in kinds for part in "BI"))
         if len(labels) < 2:
             raise InputError(f"All words of the training data have the tag {labels[0]!r}: there is nothing to learn.")
         weights = tuple(balance(counts, labels)) if self.balanced else None
@@ -126,7 +126,7 @@ class Tag(ReadOff):
             )
         return replace(self, cutter=cutter)
 
-    def harmonized(self, examples: Sequence[Example]) -> list[Example]:
+    def normalized(self, examples: Sequence[Example]) -> list[Example]:
         if not self.entities:
             return list(examples)
         if f"B-{UNNAMED}" in self.labels:
@@ -152,10 +152,10 @@ class Tag(ReadOff):
         if self.crf:
             network.add_module("crf", Crf(self.labels))
 
-    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]:
-        engine = reader.tokenizer.engine
-        room = max(1, reader.most_tokens - engine.num_special_tokens_to_add(is_pair=False))
-        written = [as_written(one.given, reader.tokenizer) for one in examples]
+    def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
+        engine = spec.tokenizer.engine
+        room = max(1, spec.most_tokens - engine.num_special_tokens_to_add(is_pair=False))
+        written = [as_written(one.given, spec.tokenizer) for one in examples]
         encodings = encoded(written, partial(engine.encode_batch, is_pretokenized=True))
         found = []
         for number, (example, encoding) in enumerate(zip(examples, encodings, strict=True)):
@@ -177,7 +177,7 @@ class Tag(ReadOff):
                 found.append(Input(number, ids, None, asked, was_cut=len(windows) > 1))
         return found
 
-    def _asked(self, example: Example, window: range, word_ids: Sequence[int | None]) -> Asked:
+    def _asked(self, example: Example, window: range, word_ids: Sequence[int | None]) -> WordTargets:
         first: dict[int, int] = {}
         for row, word in enumerate(word_ids):
             if word is not None:
@@ -189,17 +189,17 @@ class Tag(ReadOff):
             if self.crf and self.entities:  # which forbids what a window that begins inside of an entity would have
                 right, _ = repaired(right, "iob2")
             tags = np.asarray([self.labels.index(tag) for tag in right], np.int64)
-        return Asked(window, np.asarray([first[word] for word in known], np.int64), known, tags)
+        return WordTargets(window, np.asarray([first[word] for word in known], np.int64), known, tags)
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
-        asked = [one for one in zip(inputs, packed.starts.tolist(), strict=False) if len(one[0].asked.rows)]
-        values = torch.from_numpy(np.concatenate([one.asked.tags for one, _ in asked] or [np.zeros(0, np.int64)]))
+        asked = [one for one in zip(inputs, packed.starts.tolist(), strict=False) if len(one[0].targets.rows)]
+        values = torch.from_numpy(np.concatenate([one.targets.tags for one, _ in asked] or [np.zeros(0, np.int64)]))
         rows = torch.from_numpy(
-            np.concatenate([one.asked.rows + start for one, start in asked] or [np.zeros(0, np.int64)])
+            np.concatenate([one.targets.rows + start for one, start in asked] or [np.zeros(0, np.int64)])
         )
         question: Answers
         if self.crf:
-            question = Tagging(self.head, values, rows, tuple(len(one.asked.rows) for one, _ in asked))
+            question = Tagging(self.head, values, rows, tuple(len(one.targets.rows) for one, _ in asked))
         else:
             weights = None if self.weights is None else torch.tensor(self.weights)
             question = Classes(self.head, values, rows, weights)
@@ -209,9 +209,9 @@ class Tag(ReadOff):
         """The number of each word's tag."""
         logits = packed.split(network.head(self.head)(hidden, packed).float())
         crf = crf_of(network) if self.crf else None
-        return [self.read(rows, one.asked, crf) for one, rows in zip(inputs, logits, strict=True)]
+        return [self.read(rows, one.targets, crf) for one, rows in zip(inputs, logits, strict=True)]
 
-    def read(self, logits: Tensor, asked: Asked, crf: Crf | None = None) -> np.ndarray:
+    def read(self, logits: Tensor, asked: WordTargets, crf: Crf | None = None) -> np.ndarray:
         """A word that has no piece (a control character) is nothing, or part of the entity that it stands in."""
         tags = np.full(len(asked.words), self._nothing)
         if len(asked.rows):
@@ -225,7 +225,7 @@ class Tag(ReadOff):
 
     @property
     def _nothing(self) -> int:
-        return self.labels.index(OUTSIDE) if OUTSIDE in self.labels else 0
+        return self.labels.index(_OUTSIDE) if _OUTSIDE in self.labels else 0
 
     def join(self, example: Example, pieces: Sequence[tuple[Input, np.ndarray]]) -> tuple[str, ...]:
         return tuple(self.labels[number] for _, tags in pieces for number in tags)
@@ -267,20 +267,20 @@ class Tag(ReadOff):
         )
 
     def measure(
-        self, network: Network, examples: Sequence[Example], answers: Sequence[Sequence[str]], reader: Reader
-    ) -> Measured:
+        self, network: Network, examples: Sequence[Example], answers: Sequence[Sequence[str]], spec: InputSpec
+    ) -> ExtraMetrics:
         """The same from raw text, which is how the model is used."""
         found = from_raw_text(
             self.cutter,
             examples,
             answers,
             [one.gold for one in examples],
-            lambda asked: self.answers(network, asked, reader)[0],
+            lambda asked: self.answers(network, asked, spec)[0],
             entities=self.entities,
         )
         if found is None:
-            return Measured()
-        return Measured({"f1_raw": found.f1}, {"f1_raw": found.interval}, {"from_raw_text": found.facts})
+            return ExtraMetrics()
+        return ExtraMetrics({"f1_raw": found.f1}, {"f1_raw": found.interval}, {"from_raw_text": found.facts})
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[tuple[str, ...]]]:
         words, tags = [one.given for one in train], [one.gold for one in train]

@@ -5,7 +5,7 @@
 
 An example is what is given and, where it is known, what is right. A task turns it into what the network reads (one
 `Input`, or several windows of a long text), says what the network is asked (a `Batch`, as in pre-training: the loop is
-the same) and what it answers. Most read the answer off the network's numbers, in pieces that are joined (`ReadOff`);
+the same) and what it answers. Most read the answer off the network's numbers, in pieces that are joined (`ScoredTask`);
 some write a text. A task also judges answers against what is right, says both in words, and names the classical method
 that it must be better than.
 """
@@ -29,7 +29,7 @@ from weft.tokenizer.tokenizer import Tokenizer
 
 LOSS = "loss"
 Embed = Callable[[Sequence[str]], np.ndarray]  # a vector for each text
-BATCH_TOKENS = 4096  # that are answered at once; more does not fit into the caches of a CPU
+ANSWERED_TOKENS = 4096  # that are answered at once; more does not fit into the caches of a CPU
 
 
 class Unusable(Exception):
@@ -52,7 +52,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Reader:
+class InputSpec:
     """How the model reads: its tokenizer, and its limits."""
 
     tokenizer: Tokenizer
@@ -70,12 +70,12 @@ class Input:
     example: int  # whose it is, in the list that was given
     ids: np.ndarray
     segments: np.ndarray | None = None
-    asked: Any = None  # what the task must know to ask and to read the answer
+    targets: Any = None  # what the task must know to batch_of and to read the answer
     was_cut: bool = False  # the text was longer
 
 
 @dataclass(frozen=True)
-class Measured:
+class ExtraMetrics:
     """Figures that need the network once more than its answers."""
 
     figures: dict[str, float] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Task(ABC):
     name: ClassVar[str]
     head: ClassVar[str]  # that sits on the backbone
     roles: ClassVar[tuple[str, ...]]  # of columns: what is given first
-    golds: ClassVar[tuple[str, ...]]  # those of them that hold what is right
+    gold_roles: ClassVar[tuple[str, ...]]  # those of them that hold what is right
     optional: ClassVar[tuple[str, ...]] = ()  # roles that a column may play, if it is there
     judged_with: ClassVar[tuple[str, ...]] = ()  # optional packages: for the metrics,
     beside_with: ClassVar[tuple[str, ...]] = ()  # and for the classical method beside it
@@ -102,7 +102,7 @@ class Task(ABC):
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
         """Of the values of a row, by role. Raises `Unusable`."""
 
-    def settle(self, train: Sequence[Example]) -> Self:
+    def with_labels_from(self, train: Sequence[Example]) -> Self:
         """With what is to be known from the training data before anything is learnt: the labels."""
         return self
 
@@ -110,7 +110,7 @@ class Task(ABC):
         """With what is learnt from the training examples beside the network, now that none of them is held out."""
         return self
 
-    def harmonized(self, examples: Sequence[Example]) -> list[Example]:
+    def normalized(self, examples: Sequence[Example]) -> list[Example]:
         """With what is right in the one form that is learnt, and mended where that can be."""
         return list(examples)
 
@@ -127,13 +127,13 @@ class Task(ABC):
         return len(self.labels)
 
     @abstractmethod
-    def inputs(self, examples: Sequence[Example], reader: Reader) -> list[Input]: ...
+    def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]: ...
 
     @abstractmethod
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch: ...
 
     @abstractmethod
-    def answers(self, network: Network, examples: Sequence[Example], reader: Reader) -> tuple[list[Any], int]:
+    def answers(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> tuple[list[Any], int]:
         """One to each, and how many of the examples were longer than the model reads."""
 
     def prepare(self, network: Network, train: Sequence[Example]) -> None:  # noqa: B027 (most need none)
@@ -143,10 +143,10 @@ class Task(ABC):
     def judge(self, examples: Sequence[Example], answers: Sequence[Any]) -> Judged: ...
 
     def measure(
-        self, network: Network, examples: Sequence[Example], answers: Sequence[Any], reader: Reader
-    ) -> Measured:
+        self, network: Network, examples: Sequence[Example], answers: Sequence[Any], spec: InputSpec
+    ) -> ExtraMetrics:
         """What `judge` cannot know from the answers alone."""
-        return Measured()
+        return ExtraMetrics()
 
     @abstractmethod
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[Any]]:
@@ -160,9 +160,9 @@ class Task(ABC):
         """
         raise NotImplementedError(f"{self.name} has no use for vectors")
 
-    def measure_baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> Measured:
+    def measure_baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> ExtraMetrics:
         """The figures of `measure` by classical methods, where there are any."""
-        return Measured()
+        return ExtraMetrics()
 
     @abstractmethod
     def shown(self, example: Example, answer: Any, *, details: bool = False) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Task(ABC):
 
 
 @dataclass(frozen=True)
-class ReadOff(Task):
+class ScoredTask(Task):
     """What is answered with the numbers of one pass."""
 
     score: ClassVar[str]  # the figure that tells the best model if nobody names one, the higher the better
@@ -221,13 +221,13 @@ class ReadOff(Task):
         """The answer, of what was said about its windows."""
         return pieces[0][1]
 
-    def answers(self, network: Network, examples: Sequence[Example], reader: Reader) -> tuple[list[Any], int]:
-        inputs = self.inputs(examples, reader)
+    def answers(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> tuple[list[Any], int]:
+        inputs = self.inputs(examples, spec)
         return read_off(self, network, examples, inputs), count_cut(inputs)
 
 
 @dataclass(frozen=True)
-class Learnt:
+class TaskObjective:
     """A task's inputs as an objective of the training loop."""
 
     task: Task
@@ -238,10 +238,10 @@ class Learnt:
 
     def batch(self, samples: list[int], epochs: list[int], seed: int) -> Batch:
         picked = [self.inputs[sample] for sample in samples]
-        return ask(self.task, [picked[i] for i in order_by_length([one.ids for one in picked])])
+        return batch_of(self.task, [picked[i] for i in order_by_length([one.ids for one in picked])])
 
 
-def ask(task: Task, inputs: Sequence[Input]) -> Batch:
+def batch_of(task: Task, inputs: Sequence[Input]) -> Batch:
     return task.batch(inputs, pack_inputs(inputs))
 
 
@@ -257,7 +257,7 @@ def count_cut(inputs: Sequence[Input]) -> int:
     return len({one.example for one in inputs if one.was_cut})
 
 
-def groups(inputs: Sequence[Input], most_tokens: int = BATCH_TOKENS) -> Iterator[list[int]]:
+def groups(inputs: Sequence[Input], most_tokens: int = ANSWERED_TOKENS) -> Iterator[list[int]]:
     """Inputs that go through the network together: of like lengths."""
     order = order_by_length([one.ids for one in inputs])
     for part in group_by_tokens([len(inputs[i].ids) for i in order], most_tokens):
@@ -265,7 +265,7 @@ def groups(inputs: Sequence[Input], most_tokens: int = BATCH_TOKENS) -> Iterator
 
 
 def read_off(
-    task: ReadOff,
+    task: ScoredTask,
     network: Network,
     examples: Sequence[Example],
     inputs: Sequence[Input],

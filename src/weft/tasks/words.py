@@ -13,11 +13,11 @@ from weft.tasks.cutting import Cutter
 from weft.tasks.labels import read_label, refuse_halves
 from weft.tasks.task import Unusable
 
-SPACES = Cutter("spaces")
+_SPACES = Cutter("spaces")
 OVERLAP = "has entities that overlap, which tags cannot say: the longer was kept, of equals the first"
 WIDENED = "has an entity that begins or ends inside of a word: the whole word was taken"
 Tagged = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # words, tags, what was mended
-Place = tuple[int, int, str]  # first character, behind the last, kind
+_LabelledSpan = tuple[int, int, str]  # first character, behind the last, kind
 
 
 def read_words(value: Any, cutter: Cutter) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ def read_words(value: Any, cutter: Cutter) -> tuple[str, ...]:
 def read_tagged(words: Any, tags: Any, cutter: Cutter) -> Tagged:
     if isinstance(words, str) and not _is_row_of_tags(tags):
         return _by_places(words, list(_places(tags)), cutter)
-    found = read_words(words, SPACES)
+    found = read_words(words, _SPACES)
     tags = tags.split() if isinstance(tags, str) else tags
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) and tag.strip() for tag in tags):
         raise Unusable("has no tags" if tags is None else "has tags that are no list of names, such as B-PER")
@@ -60,7 +60,7 @@ def _is_row_of_tags(tags: Any) -> bool:
     )
 
 
-def _places(entities: Any) -> Iterable[Place]:
+def _places(entities: Any) -> Iterable[_LabelledSpan]:
     if entities is None:
         raise Unusable("has no entities")
     try:
@@ -80,7 +80,7 @@ def _places(entities: Any) -> Iterable[Place]:
         raise Unusable("has entities in a form that is not known; give start, end and label of each") from None
 
 
-def _by_places(text: str, places: Sequence[Place], cutter: Cutter) -> Tagged:
+def _by_places(text: str, places: Sequence[_LabelledSpan], cutter: Cutter) -> Tagged:
     found = cutter.places(text)
     if not found:
         raise Unusable("has an empty text")

@@ -22,13 +22,13 @@ from weft.model.network import Network, count_parameters
 from weft.progress import say, track
 from weft.tasks.catalog import known_task
 from weft.tasks.crf import with_crf
+from weft.tasks.input_spec import input_spec_for
 from weft.tasks.judging.figure_names import between, name_of, number
 from weft.tasks.judging.untuned import Untuned
-from weft.tasks.labelled.data import Split
-from weft.tasks.reader import reader_for
-from weft.tasks.rewrite import HITS, Rewrite
+from weft.tasks.labelled.data import LabelledSplit
+from weft.tasks.rewrite import HITS_AT_1, Rewrite
 from weft.tasks.tag import Tag
-from weft.tasks.task import Example, Reader, ReadOff, Task
+from weft.tasks.task import Example, InputSpec, ScoredTask, Task
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.materials import device
@@ -46,7 +46,7 @@ class Subject:
     network: Network
     description: Description
     task: Task
-    reader: Reader
+    reader: InputSpec
     facts: dict[str, Any] = field(default_factory=dict)  # its weft.json
     folder: Path | None = None  # where it lies
 
@@ -74,7 +74,7 @@ class Subject:
         found = known_task(network, description, facts.get("task"), task)
         if isinstance(found, Tag) and found.crf and "crf" not in dict(network.named_children()):
             network = with_crf(network, folder, found.labels)
-        reader = reader_for(network.architecture, description, tokenizer, _length_of(facts))
+        reader = input_spec_for(network.architecture, description, tokenizer, _length_of(facts))
         return cls(network.eval(), description, found, reader, facts, folder)
 
     def answers(self, examples: Sequence[Example]) -> list[Any]:
@@ -86,7 +86,7 @@ class Subject:
         return self.task.answers(self.network, [replace(one, gold=None) for one in examples], self.reader)
 
 
-def say_cut(cut: int, count: int, reader: Reader) -> None:
+def say_cut(cut: int, count: int, reader: InputSpec) -> None:
     if cut:
         say(f"{cut:,} of {count:,} are longer than {reader.most_tokens:,} tokens: cut, or read in windows.")
 
@@ -221,7 +221,7 @@ def training_facts(results: Mapping[str, Any], examples: int | None = None) -> d
 
 def evaluate_on(
     subject: Subject,
-    split: Split,
+    split: LabelledSplit,
     train: Sequence[Example] | None,
     *,
     training: dict[str, Any] | None = None,
@@ -262,7 +262,7 @@ def evaluate_on(
 def _judge_untuned(task: Task, examples: Sequence[Example], tuned: Judged, untuned: Untuned) -> Compared:
     """Only by what does not depend on the scale of the answers: a cosine is no number of stars."""
     judged = task.judge(examples, untuned.answers)
-    known = task.known_metrics if isinstance(task, ReadOff) else tuple(judged.figures)
+    known = task.known_metrics if isinstance(task, ScoredTask) else tuple(judged.figures)
     figures, intervals = (
         {name: value for name, value in one.items() if name in known} for one in (judged.figures, judged.intervals)
     )
@@ -276,10 +276,10 @@ def _beside(name: str, task: Task, ours: Judged, theirs: Judged, seconds: float)
     return Compared(name, theirs, seconds, gaps.get(deciding_figure(task, ours)), gaps)
 
 
-def score_on(subject: Subject, split: Split) -> float:
+def score_on(subject: Subject, split: LabelledSplit) -> float:
     """The figure that decides, alone."""
     task, answers = subject.task, _answer_all(subject, split)[0]
-    if isinstance(task, ReadOff):
+    if isinstance(task, ScoredTask):
         return task.figures(split.judged, answers)[task.deciding]
     judged = task.judge(split.judged, answers)
     judged.figures.update(task.measure(subject.network, split.judged, answers, subject.reader).figures)
@@ -290,12 +290,12 @@ def deciding_figure(task: Task, judged: Judged) -> str:
     """Its name. Texts that are written have none that tells the best weights: it is the one that stands first, but for
     replies, which are ranked.
     """
-    if isinstance(task, ReadOff):
+    if isinstance(task, ScoredTask):
         return task.deciding
-    return HITS if HITS in judged.figures else next(iter(judged.figures))
+    return HITS_AT_1 if HITS_AT_1 in judged.figures else next(iter(judged.figures))
 
 
-def _answer_all(subject: Subject, split: Split) -> tuple[list[Any], int]:
+def _answer_all(subject: Subject, split: LabelledSplit) -> tuple[list[Any], int]:
     """And how many were longer than the model reads."""
     examples = split.judged
     say(f"{subject.folder or 'The model'} answers the {len(examples):,} examples of {split.where} ...")

@@ -23,7 +23,7 @@ from weft.sources.places import Source, ending, locate
 from weft.sources.rows import BadRow, Row
 from weft.tasks.catalog import facts_of
 from weft.tasks.judging.evaluation import Subject, say_cut
-from weft.tasks.labelled.columns import Columns
+from weft.tasks.labelled.columns import RoleColumns
 from weft.tasks.labelled.data import columns_of, named, open_rows, values_of
 from weft.tasks.task import Example, Task, Unusable
 
@@ -48,12 +48,12 @@ def is_alone(task: Task, texts: Any) -> bool:
     """Whether this is one example, not a list of them. A tuple of texts is a pair; of words, a sentence."""
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
         raise InputError(f"predict takes texts, not {type(texts).__name__}.")
-    takes_tuple = len(task.roles) - len(task.golds) > 1 or "words" in task.roles
+    takes_tuple = len(task.roles) - len(task.gold_roles) > 1 or "words" in task.roles
     return isinstance(texts, str | dict) or (takes_tuple and isinstance(texts, tuple))
 
 
 def _by_role(task: Task, given: Any) -> dict[str, Any]:
-    roles = [role for role in task.roles if role not in task.golds]
+    roles = [role for role in task.roles if role not in task.gold_roles]
     if isinstance(given, dict):
         if missing := [role for role in roles if role not in given]:
             raise Unusable(f"has no {missing[0]}; {task.name} takes {', '.join(roles)}")
@@ -132,7 +132,7 @@ def _answer_file(
 
 
 def _answered(
-    subject: Subject, rows: Sequence[Row | BadRow], columns: Columns, *, details: bool
+    subject: Subject, rows: Sequence[Row | BadRow], columns: RoleColumns, *, details: bool
 ) -> tuple[list[dict[str, Any]], int]:
     """A line for each row, and how many were longer than the model reads."""
     task = subject.task
@@ -156,7 +156,9 @@ def _size(row: Row | BadRow) -> int:
     return len(str(list(row.values.values())).encode("utf-8", "replace")) if isinstance(row, Row) else 1
 
 
-def _asked(subject: Subject, source: Source, columns: Columns, data: DataSection, *, details: bool) -> dict[str, Any]:
+def _asked(
+    subject: Subject, source: Source, columns: RoleColumns, data: DataSection, *, details: bool
+) -> dict[str, Any]:
     """What answers depend on, but for the machine."""
     files = [source.path] if source.path.is_file() else sorted(p for p in source.path.rglob("*") if p.is_file())
     return {

@@ -11,7 +11,7 @@ from weft.folders import to_json, write_file
 from weft.page import bars, grid, page, table, tiles
 from weft.tasks.judging.evaluation import SHOWN, Evaluation
 from weft.tasks.judging.figure_names import between, name_of, number
-from weft.tasks.labelled.data import Split
+from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.task import Task
 from weft.train.record import read_metrics
 from weft.train.run_folder import seed_folder
@@ -24,7 +24,7 @@ def write_task_report(
     folder: Path,
     name: str,
     evaluation: Evaluation,
-    splits: Mapping[str, Split],
+    splits: Mapping[str, LabelledSplit],
     training: dict[str, Any] | None = None,
 ) -> Path:
     facts = {"name": name, "task": evaluation.task.name, "judged_on": evaluation.where, **evaluation.summary()}

@@ -21,7 +21,7 @@ from weft.model.network import Network
 from weft.model.packed import group_by_tokens, order_by_length, pack
 from weft.progress import say
 from weft.tasks.labelled.data import some_of
-from weft.tasks.task import BATCH_TOKENS, Example, Reader, Task
+from weft.tasks.task import ANSWERED_TOKENS, Example, InputSpec, Task
 from weft.tokenizer.tokenizer import Tokenizer
 
 MOST_EXAMPLES, FEWEST_TOKENS, MOST_TOKENS = 10_000, 20_000, 500_000
@@ -40,7 +40,7 @@ class Untuned:
 def ask_untuned(
     task: Task,
     network: Network,
-    reader: Reader,
+    reader: InputSpec,
     folder: Path,
     train: Sequence[Example],
     examples: Sequence[Example],
@@ -75,7 +75,7 @@ def embed_texts(
     found = np.zeros((len(ids), network.architecture.width), np.float32)
     order = order_by_length(ids)
     with torch.inference_mode():
-        for part in group_by_tokens([len(ids[i]) for i in order], BATCH_TOKENS):
+        for part in group_by_tokens([len(ids[i]) for i in order], ANSWERED_TOKENS):
             picked = [order[i] for i in part]
             batch = pack([ids[i] for i in picked]).to(device)
             hidden = network(batch)

@@ -13,20 +13,20 @@ from typing import Any
 from weft.errors import InputError, suggest
 from weft.sources.rows import Row
 
-SHOWN = 30  # columns in a message
+_SHOWN = 30  # columns in a message
 
 
 @dataclass(frozen=True)
-class Role:
+class ColumnRole:
     name: str
     synonyms: tuple[str, ...]  # the usual names, best first; case does not count
 
 
-def _role(name: str, synonyms: str) -> Role:
-    return Role(name, (name, *synonyms.split()))
+def _role(name: str, synonyms: str) -> ColumnRole:
+    return ColumnRole(name, (name, *synonyms.split()))
 
 
-ROLES: dict[str, Role] = {
+COLUMN_ROLES: dict[str, ColumnRole] = {
     role.name: role
     for role in (
         _role(
@@ -58,7 +58,7 @@ ROLES: dict[str, Role] = {
     )
 }
 # Names that belong together, looked for before each on its own.
-PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
+_PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
     ("text", "second"): (
         "sentence1 sentence2", "premise hypothesis", "question1 question2", "text_a text_b", "text1 text2",
         "sentence_a sentence_b", "question sentence", "query passage", "query document",
@@ -69,19 +69,19 @@ PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
         "article abstract", "text summary", "question answer",
     ),
 }  # fmt: skip
-LANGUAGES = frozenset(  # without id and no, which are more often an index than Indonesian and Norwegian
+_LANGUAGES = frozenset(  # without id and no, which are more often an index than Indonesian and Norwegian
     "ar bg bn ca cs da de el en es et eu fa fi fr ga he hi hr hu is it ja ko lt lv mk ms nl pl pt ro ru sk sl sq "
     "sr sv sw ta th tr uk ur vi zh english german french spanish italian portuguese dutch russian chinese japanese "
     "korean".split()
 )
-INDEX = re.compile(r"(.*[_ -])?(id|ids|idx|index|guid|uid|uuid|key|hash|number|nr|no\.?)|row|#|column 0|unnamed.*")
-HASH = re.compile(r"[0-9a-fA-F-]{16,}")
-Columns = dict[str, str | tuple[str, ...]]
+_INDEX = re.compile(r"(.*[_ -])?(id|ids|idx|index|guid|uid|uuid|key|hash|number|nr|no\.?)|row|#|column 0|unnamed.*")
+_HASH = re.compile(r"[0-9a-fA-F-]{16,}")
+RoleColumns = dict[str, str | tuple[str, ...]]
 
 
 def find_columns(
-    sample: Sequence[Row], roles: Sequence[Role], said: Mapping[str, str | Sequence[str]], where: str
-) -> tuple[Columns, list[str]]:
+    sample: Sequence[Row], roles: Sequence[ColumnRole], said: Mapping[str, str | Sequence[str]], where: str
+) -> tuple[RoleColumns, list[str]]:
     """The column of each role (several, if the recipe names several), and what to tell the user about guesses."""
     search = _Search(sample, roles, where)
     search.by_what_is_said(said)
@@ -93,7 +93,7 @@ def find_columns(
 
 
 class _Search:
-    def __init__(self, sample: Sequence[Row], roles: Sequence[Role], where: str) -> None:
+    def __init__(self, sample: Sequence[Row], roles: Sequence[ColumnRole], where: str) -> None:
         if not sample:
             raise InputError(f"{where} has no rows that can be used.")
         self.sample, self.roles, self.where = sample, roles, where
@@ -101,7 +101,7 @@ class _Search:
         self.by_lower = {name.lower(): name for name in reversed(self.names)}  # the first, if there are two
         self.free = set(self.names)
         self.wanted = {role.name: role for role in roles}  # and not found yet
-        self.found: Columns = {}
+        self.found: RoleColumns = {}
         self.guesses: dict[str, str] = {}
 
     def by_what_is_said(self, said: Mapping[str, str | Sequence[str]]) -> None:
@@ -120,7 +120,7 @@ class _Search:
         self.wanted = {name: role for name, role in self.wanted.items() if name not in said}
 
     def by_pairs(self) -> None:
-        for roles, names in PAIRS.items():
+        for roles, names in _PAIRS.items():
             if all(role in self.wanted or role in self.found for role in roles):
                 for role, column in zip(roles, self._pair(roles, names), strict=False):
                     if role in self.wanted:
@@ -129,7 +129,7 @@ class _Search:
     def _pair(self, roles: tuple[str, str], names: tuple[str, ...]) -> list[str]:
         """Two columns that belong together, agree with what is found already and are free otherwise."""
         pairs = [[self.by_lower.get(name, "") for name in pair.split()] for pair in names]
-        languages = [name for name in self.names if name.lower() in LANGUAGES]
+        languages = [name for name in self.names if name.lower() in _LANGUAGES]
         if roles == ("source", "target") and len(languages) == 2:
             pairs += [languages, languages[::-1]]
         for pair in pairs:
@@ -183,7 +183,7 @@ class _Search:
 
     @property
     def _it_has(self) -> str:
-        return f"It has: {', '.join(self.names[:SHOWN])}{' …' if len(self.names) > SHOWN else ''}."
+        return f"It has: {', '.join(self.names[:_SHOWN])}{' …' if len(self.names) > _SHOWN else ''}."
 
     def _guess(self, role: str, column: str, why: str = "") -> None:
         self.found[role] = column
@@ -195,7 +195,7 @@ class _Search:
         """The free columns with their values, but for those that only number or name the rows."""
         for name in self.names:
             values = [value for row in self.sample if (value := row.values.get(name)) not in (None, "")]
-            is_index = INDEX.fullmatch(name.lower()) or all(HASH.fullmatch(str(value)) for value in values)
+            is_index = _INDEX.fullmatch(name.lower()) or all(_HASH.fullmatch(str(value)) for value in values)
             if name in self.free and values and not is_index:
                 yield name, values
 

@@ -14,7 +14,7 @@ import numpy as np
 from weft.words import folded, words_and_symbols
 
 START = 4  # words; shorter texts are phrases that anybody may say
-BLOCK = 1_000_000  # words at a time
+_BLOCK_WORDS = 1_000_000  # words at a time
 _BASE = 0x9E3779B97F4A7C15 | 1
 _INVERSE = pow(_BASE, -1, 2**64)
 
@@ -72,7 +72,7 @@ def _blocks(texts: Texts) -> Iterator[_Block]:
     codes = np.random.default_rng(0).integers(0, 2**64, int(texts.words.max(initial=0)) + 1, np.uint64)
     first = 0
     while first < len(texts):
-        last = max(first + 1, int(np.searchsorted(texts.starts, texts.starts[first] + BLOCK, "right")) - 1)
+        last = max(first + 1, int(np.searchsorted(texts.starts, texts.starts[first] + _BLOCK_WORDS, "right")) - 1)
         begin, end = texts.starts[first], texts.starts[last]
         size = int(end - begin)
         powers, inverse = (_powers(base, size) for base in (_BASE, _INVERSE))
@@ -92,7 +92,7 @@ def _powers(base: int, size: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Index:
+class TextIndex:
     """Hashes of whole texts, to be looked for in others."""
 
     of_length: dict[int, tuple[np.ndarray, np.ndarray]]  # hashes in order, and whose they are
@@ -100,7 +100,7 @@ class Index:
     shared: np.ndarray  # those that several texts begin with
 
     @classmethod
-    def of(cls, texts: Texts) -> "Index":
+    def of(cls, texts: Texts) -> "TextIndex":
         lengths, whole, begin = texts.lengths, [], []
         for block in _blocks(texts):
             places = np.flatnonzero(np.diff(block.owners, prepend=-1))

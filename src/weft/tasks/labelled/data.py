@@ -18,14 +18,14 @@ from weft.errors import InputError
 from weft.progress import say
 from weft.recipe.finetune import DataSection, Paths
 from weft.sources.rows import BadRow, Row, read_rows
-from weft.tasks.labelled.columns import ROLES, Columns, find_columns
+from weft.tasks.labelled.columns import COLUMN_ROLES, RoleColumns, find_columns
 from weft.tasks.labelled.label_names import with_names
 from weft.tasks.task import Example, Task, UnseenLabel, Unusable
 from weft.tokens.keyed_shuffle import KeyedShuffle
 
-SAMPLE = 200  # rows that columns are guessed by
-MOST_REASONS = 50
-SHOWN = 20  # labels in a message
+_SAMPLE = 200  # rows that columns are guessed by
+_MOST_REASONS = 50
+_SHOWN = 20  # labels in a message
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Problems:
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def add(self, reason: str, place: str) -> None:
-        if reason not in self.found and len(self.found) >= MOST_REASONS:
+        if reason not in self.found and len(self.found) >= _MOST_REASONS:
             reason = "has another fault"
         count, first = self.found.get(reason, (0, place))
         self.found[reason] = (count + 1, first)
@@ -56,7 +56,7 @@ class Problems:
 
 
 @dataclass(frozen=True)
-class Split:
+class LabelledSplit:
     where: str
     examples: list[Example]
     problems: Problems
@@ -104,11 +104,11 @@ def columns_of(
     where: str,
     *,
     with_gold: bool = True,
-) -> tuple[Columns, list[str], Iterator[Row | BadRow]]:
+) -> tuple[RoleColumns, list[str], Iterator[Row | BadRow]]:
     """Which column plays which role, what to tell of guesses, and the rows again."""
     sample, good = _sample(rows, where)
-    unasked = () if with_gold else task.golds
-    wanted = [ROLES[role] for role in task.roles if role not in unasked]
+    unasked = () if with_gold else task.gold_roles
+    wanted = [COLUMN_ROLES[role] for role in task.roles if role not in unasked]
     needed = {role: column for role, column in said.items() if role not in (*unasked, *task.optional)}
     columns, guesses = find_columns(good, wanted, needed, where)
     for role in task.optional:
@@ -123,7 +123,7 @@ def columns_of(
 def _sample(rows: Iterator[Row | BadRow], where: str) -> tuple[list[Row | BadRow], list[Row]]:
     """The first rows, as far as there are some to guess by among them; and these."""
     sample: list[Row | BadRow] = []
-    while more := list(islice(rows, SAMPLE)):
+    while more := list(islice(rows, _SAMPLE)):
         sample += more
         if good := [row for row in more if isinstance(row, Row)]:
             return sample, good
@@ -134,7 +134,7 @@ def _sample(rows: Iterator[Row | BadRow], where: str) -> tuple[list[Row | BadRow
     raise InputError(problems.nothing_left(where))
 
 
-def values_of(row: Row, columns: Columns) -> dict[str, Any]:
+def values_of(row: Row, columns: RoleColumns) -> dict[str, Any]:
     return {
         role: [row.values.get(name) for name in column] if isinstance(column, tuple) else row.values.get(column)
         for role, column in columns.items()
@@ -154,7 +154,7 @@ def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> A
     return None
 
 
-def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Split:
+def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> LabelledSplit:
     """Every example of these files that can be used. Columns that were guessed are said aloud."""
     where, problems = named(paths), Problems()
     columns, guesses, rows = columns_of(open_rows(paths, data), task, data.columns_said(), where)
@@ -174,13 +174,13 @@ def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Split:
         examples.append(replace(example, place=row.place, group=group if isinstance(group, str) else ""))
     if not examples:
         raise InputError(problems.nothing_left(where))
-    return Split(where, examples, problems)
+    return LabelledSplit(where, examples, problems)
 
 
-def checked(task: Task, split: Split) -> Split:
+def checked_split(task: Task, split: LabelledSplit) -> LabelledSplit:
     """As the task learns it. What has a label that training never had is set apart."""
     kept, unseen, strange = [], [], Problems()
-    for example in task.harmonized(split.examples):
+    for example in task.normalized(split.examples):
         try:
             task.check(example)
         except UnseenLabel as reason:
@@ -191,10 +191,10 @@ def checked(task: Task, split: Split) -> Split:
         else:
             kept.append(example)
     if not kept:
-        known = ", ".join(task.labels[:SHOWN]) + (" …" if len(task.labels) > SHOWN else "")
+        known = ", ".join(task.labels[:_SHOWN]) + (" …" if len(task.labels) > _SHOWN else "")
         problems = strange if strange.count else split.problems
         raise InputError(f"{problems.nothing_left(split.where)} Known are: {known}.")
-    return Split(split.where, kept, split.problems, unseen, strange)
+    return LabelledSplit(split.where, kept, split.problems, unseen, strange)
 
 
 def some_of(examples: Sequence[Example], count: int | None, seed: int) -> list[Example]:

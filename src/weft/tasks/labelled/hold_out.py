@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.errors import InputError
-from weft.tasks.labelled.containment import Index, Texts, number_texts
+from weft.tasks.labelled.containment import TextIndex, Texts, number_texts
 from weft.tasks.task import Example, Task
 from weft.tokens.keyed_shuffle import KeyedShuffle
 
-HELD_OUT, MOST_HELD_OUT = 0.1, 2000  # of train
-LARGEST = 0.2  # of the examples that a group may have to be held out
-MOST_OUTER = 50  # texts that a phrase may stand in before it is a common one
+_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000  # of train
+_LARGEST = 0.2  # of the examples that a group may have to be held out
+_MOST_OUTER = 50  # texts that a phrase may stand in before it is a common one
 
 
 @dataclass(frozen=True)
-class Groups:
+class ExampleGroups:
     of_example: np.ndarray  # the number of each example's group
     common: np.ndarray  # bool: a phrase that stands in texts of several groups
 
@@ -54,12 +54,12 @@ class HeldOut:
 def hold_out(task: Task, examples: Sequence[Example], seed: int, where: str) -> HeldOut:
     if len(examples) < 2:
         raise InputError(f"{where} has a single usable example: none is left to validate on.")
-    count = min(MOST_HELD_OUT, max(1, round(len(examples) * HELD_OUT)))
+    count = min(_MOST_HELD_OUT, max(1, round(len(examples) * _HELD_OUT)))
     groups, texts, numbers = _grouped(task, examples)
     labels = [_label(task, example) for example in examples]
     chosen = _draw(groups, labels, count, seed)
     if not chosen:  # nearly all of it hangs together
-        finer = Groups(number_texts([task.in_words(one) for one in examples])[0], np.zeros(len(examples), bool))
+        finer = ExampleGroups(number_texts([task.in_words(one) for one in examples])[0], np.zeros(len(examples), bool))
         chosen = _draw(finer, labels, count, seed)
         is_held = np.isin(finer.of_example, chosen)
         if not chosen:
@@ -73,11 +73,11 @@ def hold_out(task: Task, examples: Sequence[Example], seed: int, where: str) -> 
     return HeldOut(kept, held, len(chosen), phrases)
 
 
-def group_examples(task: Task, examples: Sequence[Example]) -> Groups:
+def group_examples(task: Task, examples: Sequence[Example]) -> ExampleGroups:
     return _grouped(task, examples)[0]
 
 
-def _grouped(task: Task, examples: Sequence[Example]) -> tuple[Groups, Texts, np.ndarray]:
+def _grouped(task: Task, examples: Sequence[Example]) -> tuple[ExampleGroups, Texts, np.ndarray]:
     """And the different texts; the number of each example's first."""
     several = [task.compared(example) for example in examples]
     counts = np.asarray([len(texts) for texts in several])
@@ -93,15 +93,15 @@ def _grouped(task: Task, examples: Sequence[Example]) -> tuple[Groups, Texts, np
     common = np.zeros(len(texts), bool)
     if not task.compares_inside:
         groups = _components(len(texts), np.concatenate(inner), np.concatenate(outer))
-        return Groups(groups[first], np.zeros(len(examples), bool)), texts, first
-    index = Index.of(texts)
+        return ExampleGroups(groups[first], np.zeros(len(examples), bool)), texts, first
+    index = TextIndex.of(texts)
     within = np.zeros(len(texts), np.int64)
     pairs = []
     for inside, around in index.matches(texts, short=False, same=True):
         inside, around = np.unique(np.stack([inside, around]), axis=1)
         within += np.bincount(inside, minlength=len(texts))
         pairs.append((inside, around))
-    common |= within > MOST_OUTER
+    common |= within > _MOST_OUTER
     for inside, around in pairs:
         linked = ~common[inside]
         inner.append(inside[linked])
@@ -114,7 +114,7 @@ def _grouped(task: Task, examples: Sequence[Example]) -> tuple[Groups, Texts, np
         np.maximum.at(highest, inside, groups[around])
     common |= (highest >= 0) & (lowest != highest)
     groups = np.where((highest >= 0) & (lowest == highest), lowest, groups)
-    return Groups(groups[first], common[first]), texts, first
+    return ExampleGroups(groups[first], common[first]), texts, first
 
 
 def _components(count: int, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ def _label(task: Task, example: Example) -> str:
     return classes[0] if len(classes) == 1 else ""
 
 
-def _draw(groups: Groups, labels: Sequence[str], count: int, seed: int) -> list[int]:
+def _draw(groups: ExampleGroups, labels: Sequence[str], count: int, seed: int) -> list[int]:
     """Groups that hold about `count` examples, with the labels in their shares as far as groups allow. None, if all are
     too large.
     """
@@ -169,7 +169,7 @@ def _draw(groups: Groups, labels: Sequence[str], count: int, seed: int) -> list[
         order = [group for group in order if group not in taken] if even and held < count else []
     if not chosen and members:
         least = min(members, key=lambda group: len(members[group]))
-        return [least] if len(members[least]) <= LARGEST * len(labels) else []
+        return [least] if len(members[least]) <= _LARGEST * len(labels) else []
     return chosen
 
 
@@ -177,7 +177,7 @@ def _inside(texts: Texts, held: np.ndarray, kept: np.ndarray) -> int:
     """How many texts of training stand in one that is held out."""
     is_held, is_kept = (np.isin(np.arange(len(texts)), side) for side in (held, kept))
     found = np.zeros(len(texts), bool)
-    index = Index.of(texts)
+    index = TextIndex.of(texts)
     for short in (False, True):
         for inner, outer in index.matches(texts, short=short, same=True):
             found[inner[is_kept[inner] & is_held[outer]]] = True

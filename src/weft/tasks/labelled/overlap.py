@@ -5,14 +5,14 @@ from itertools import combinations
 
 import numpy as np
 
-from weft.tasks.labelled.containment import Index, number_texts
-from weft.tasks.labelled.data import Split
+from weft.tasks.labelled.containment import TextIndex, number_texts
+from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.task import Example, Task
 
-SHOWN = 60  # characters of an example
+_SHOWN = 60  # characters of an example
 
 
-def find_overlap(task: Task, splits: Mapping[str, Split]) -> list[str]:
+def find_overlap(task: Task, splits: Mapping[str, LabelledSplit]) -> list[str]:
     """A sentence for each two splits and each way in which they overlap, with a count and the first example."""
     uses = list(splits)
     examples = {use: splits[use].judged for use in uses}
@@ -24,7 +24,7 @@ def find_overlap(task: Task, splits: Mapping[str, Split]) -> list[str]:
     has = {use: np.isin(np.arange(len(known)), of_use[use]) for use in uses}
     pairs = [np.zeros((2, 0), np.int64)]
     if task.compares_inside:
-        index = Index.of(known)
+        index = TextIndex.of(known)
         pairs += [np.stack(both) for both in index.matches(known, short=False, same=True)]
     inner, outer = np.concatenate(pairs, axis=1)
     wholes, _ = number_texts([task.in_words(one) for use in uses for one in examples[use]])
@@ -60,7 +60,7 @@ def find_overlap(task: Task, splits: Mapping[str, Split]) -> list[str]:
 def _sentence(task: Task, use: str, said: str, examples: Sequence[Example], rows: np.ndarray) -> str:
     example = examples[int(np.flatnonzero(rows)[0])]
     text = " ".join(task.in_words(example).split())
-    text = text if len(text) <= SHOWN else text[:SHOWN] + " …"
+    text = text if len(text) <= _SHOWN else text[:_SHOWN] + " …"
     return (
         f"Overlap: {int(rows.sum()):,} of the {len(rows):,} {use} examples {said}. "
         f"The first is {example.place}: {text!r}."

@@ -20,7 +20,7 @@ from weft.interchange.weight_map import plan
 from weft.model.families import Family, design, find_family
 from weft.model.network import Architecture, Network, create
 from weft.recipe.model import ModelSection
-from weft.tasks.classify import Several
+from weft.tasks.classify import MultiLabel
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.task import Task
 from weft.tokenizer.tokenizer import Tokenizer
@@ -127,7 +127,7 @@ def task_config(task: Task) -> dict[str, Any]:
     }
     if task.name not in kinds:
         return {}
-    return {"problem_type": "multi_label_classification" if isinstance(task, Several) else kinds[task.name]}
+    return {"problem_type": "multi_label_classification" if isinstance(task, MultiLabel) else kinds[task.name]}
 
 
 def plain_network(saved: Architecture, state: dict[str, Tensor]) -> Network:

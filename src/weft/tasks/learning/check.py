@@ -8,12 +8,12 @@ from weft.recipe.finetune import DataSection, FinetuneSection
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
 from weft.tasks.catalog import TASKS
-from weft.tasks.classify import Classify, Several
+from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.judging.evaluation import require_packages
 from weft.tasks.learning.plan import chosen_optimizer
 from weft.tasks.learning.splits import metric_error
 from weft.tasks.rewrite import Rewrite
-from weft.tasks.task import LOSS, ReadOff
+from weft.tasks.task import LOSS, ScoredTask
 from weft.train.budget import read_budget
 
 
@@ -91,7 +91,7 @@ def _check_useless(section: FinetuneSection, base: Path) -> None:
 def _check_metric(section: FinetuneSection) -> None:
     """As far as it can be known before the data is read."""
     kind = TASKS[section.task]
-    known = (*kind.metrics, "f1_macro") if issubclass(kind, ReadOff) else ()
-    known = (*known, *Several.metrics) if kind is Classify else known
+    known = (*kind.metrics, "f1_macro") if issubclass(kind, ScoredTask) else ()
+    known = (*known, *MultiLabel.metrics) if kind is Classify else known
     if section.metric not in (None, LOSS, *known):
-        raise metric_error(str(section.metric), section.task, kind.metrics if issubclass(kind, ReadOff) else ())
+        raise metric_error(str(section.metric), section.task, kind.metrics if issubclass(kind, ScoredTask) else ())

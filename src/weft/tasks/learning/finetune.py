@@ -29,10 +29,11 @@ from weft.recipe.finetune import FinetunePlan, FinetuneSection
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
 from weft.tasks.answer import Answer
+from weft.tasks.input_spec import input_spec_for
 from weft.tasks.judging.evaluation import Evaluation, Subject, evaluate_on, say_cut, score_on, training_facts
 from weft.tasks.judging.report import write_task_report
 from weft.tasks.judging.untuned import ask_untuned
-from weft.tasks.labelled.data import Split, some_of
+from weft.tasks.labelled.data import LabelledSplit, some_of
 from weft.tasks.learning.build import from_family, from_folder
 from weft.tasks.learning.check import check
 from weft.tasks.learning.lora import Adapted, adapt, freeze_backbone
@@ -40,9 +41,20 @@ from weft.tasks.learning.plan import choose, spec_of
 from weft.tasks.learning.saving import copy_model, write_task_model
 from weft.tasks.learning.splits import Splits, count_classes, read_data
 from weft.tasks.learning.vocabulary import prepare_tokenizer
-from weft.tasks.reader import reader_for
 from weft.tasks.rewrite import Rewrite
-from weft.tasks.task import LOSS, Example, Input, Learnt, Reader, ReadOff, Task, ask, count_cut, groups, read_off
+from weft.tasks.task import (
+    LOSS,
+    Example,
+    Input,
+    InputSpec,
+    ScoredTask,
+    Task,
+    TaskObjective,
+    batch_of,
+    count_cut,
+    groups,
+    read_off,
+)
 from weft.threads import thread_count_restored, use_threads
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokens.order import Order
@@ -69,7 +81,7 @@ class Materials:
     splits: Splits
     tokenizer: Tokenizer
 
-    def build(self, seed: int) -> tuple[Built, Reader]:
+    def build(self, seed: int) -> tuple[Built, InputSpec]:
         section = self.section
         if isinstance(section.model, ModelSection):
             length = section.sequence_length or FRESH_LENGTH
@@ -77,7 +89,7 @@ class Materials:
         else:
             assert section.model is not None
             built = from_folder(self.base / section.model, self.task, section.dropout, seed)
-        reader = reader_for(built.saved, built.description, self.tokenizer, section.sequence_length)
+        reader = input_spec_for(built.saved, built.description, self.tokenizer, section.sequence_length)
         if isinstance(self.task, Answer) and self.task.with_none and not reader.looks_ahead:
             raise InputError(
                 "Some questions have no answer. Only an encoder (bert, roberta, modernbert …) can learn that: the "
@@ -177,7 +189,7 @@ def _carry_out(
     return results
 
 
-def _notes(splits: Splits, judged_on: Split) -> list[str]:
+def _notes(splits: Splits, judged_on: LabelledSplit) -> list[str]:
     if splits.test is not None:
         return list(splits.notes)
     note = (
@@ -199,7 +211,7 @@ def after_pretraining(recipe: Recipe, model: Path) -> Recipe:
     return recipe.model_copy(update=update)
 
 
-def _check_room(task: Task, saved: Architecture, reader: Reader, example: Example, inputs: list[Input]) -> None:
+def _check_room(task: Task, saved: Architecture, reader: InputSpec, example: Example, inputs: list[Input]) -> None:
     """What is read, and written behind it, must fit into the model's positions."""
     limit = longest(saved.embedding.positions)
     if limit is None:
@@ -223,7 +235,7 @@ def _check_room(task: Task, saved: Architecture, reader: Reader, example: Exampl
 def _learn(
     materials: Materials,
     built: Built,
-    reader: Reader,
+    reader: InputSpec,
     inputs: list[Input],
     plan: FinetunePlan,
     seed: int,
@@ -236,8 +248,8 @@ def _learn(
     questions = task.inputs(held_out, reader)
 
     def measure() -> dict[str, float]:
-        if not isinstance(task, ReadOff):
-            batches = (ask(task, [questions[i] for i in part]) for part in groups(questions))
+        if not isinstance(task, ScoredTask):
+            batches = (batch_of(task, [questions[i] for i in part]) for part in groups(questions))
             return {"validation_loss": validate(network, batches)["validation_loss"]}
         network.eval()
         sums, counts = Counter[str](), Counter[str]()
@@ -254,10 +266,10 @@ def _learn(
         return {"validation_loss": loss, **figures}
 
     spec = spec_of(plan, seed)
-    best_by = f"validation_{task.deciding}" if isinstance(task, ReadOff) and task.metric != LOSS else None
+    best_by = f"validation_{task.deciding}" if isinstance(task, ScoredTask) and task.metric != LOSS else None
     hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(device(), spec.precision))
     order = Order((len(inputs),), (1.0,), seed)
-    state = train(network, [Learnt(task, inputs)], order, spec, folder, resume=resume, hooks=hooks)
+    state = train(network, [TaskObjective(task, inputs)], order, spec, folder, resume=resume, hooks=hooks)
     if state["best"] is not None and state["best"] != state["step"]:
         restore_weights(folder / CHECKPOINTS / f"step-{state['best']:06}", network)
     validation = _measured(folder, state["best"]) or measure()
@@ -284,11 +296,11 @@ def _measured(folder: Path, step: int | None) -> dict[str, float]:
 
 
 def _over_seeds(
-    runs: list[tuple[dict[str, Any], Path]], kept: Path, evaluation: Evaluation, test: Split | None
+    runs: list[tuple[dict[str, Any], Path]], kept: Path, evaluation: Evaluation, test: LabelledSplit | None
 ) -> dict[str, Any]:
     """How much is luck: the score on validation over the seeds, and on the test set, if there is one."""
     scores = [run["score"] for run, _ in runs]
-    by_figure = isinstance(evaluation.task, ReadOff) and evaluation.task.metric != LOSS
+    by_figure = isinstance(evaluation.task, ScoredTask) and evaluation.task.metric != LOSS
     found = _spread(evaluation.score, scores) if by_figure else _spread("loss", [-score for score in scores])
     found["training_seconds"] = round(sum(run["training_seconds"] for run, _ in runs), 1)
     if test is not None:

@@ -17,7 +17,7 @@ from weft.progress import say
 from weft.recipe.finetune import FinetunePlan, FinetuneSection
 from weft.recipe.model import ModelSection
 from weft.tasks.rewrite import Rewrite
-from weft.tasks.task import Input, Learnt, Task, ask, groups
+from weft.tasks.task import Input, Task, TaskObjective, batch_of, groups
 from weft.threads import use_threads
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget, steps_of
@@ -152,7 +152,7 @@ def _quickly_validated(
 def _validation_seconds(task: Task, network: Network, inputs: Sequence[Input]) -> float:
     """By a few of the inputs."""
     some = [inputs[i] for i in np.unique(np.linspace(0, len(inputs) - 1, TRIED).astype(int))]
-    batches = [ask(task, [some[i] for i in part]) for part in groups(some)]
+    batches = [batch_of(task, [some[i] for i in part]) for part in groups(some)]
     validate(network, batches[:1])  # the first makes things ready
     began = time.perf_counter()
     validate(network, batches)
@@ -182,4 +182,4 @@ def _step_times(plan: FinetunePlan, task: Task, network: Network, inputs: Sequen
     """With a copy of the network, so that the run stays a function of its seed."""
     spec = spec_of(plan.model_copy(update={"budget": "1 steps"}), plan.seed)
     order = Order((len(inputs),), (1.0,), plan.seed)
-    return step_times(copy.deepcopy(network), [Learnt(task, inputs)], order, spec, TRIAL_SECONDS)
+    return step_times(copy.deepcopy(network), [TaskObjective(task, inputs)], order, spec, TRIAL_SECONDS)

@@ -17,14 +17,14 @@ from weft.tasks.learning.build import plain_network, task_config
 from weft.tasks.learning.lora import plain_state
 from weft.tasks.rewrite import Rewrite
 from weft.tasks.tag import Tag
-from weft.tasks.task import Reader, Task
+from weft.tasks.task import InputSpec, Task
 from weft.train.build import Built
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 def write_task_model(
-    task: Task, built: Built, reader: Reader, folder: Path, recipe: Recipe, results: dict[str, Any]
+    task: Task, built: Built, reader: InputSpec, folder: Path, recipe: Recipe, results: dict[str, Any]
 ) -> None:
     files = {**reader.tokenizer.saved_files()}
     if TOKENIZER_CONFIG in files:  # so that transformers cuts texts (truncation=True) where they were cut in training

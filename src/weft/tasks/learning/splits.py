@@ -9,20 +9,20 @@ from weft.errors import RecipeError, suggest
 from weft.progress import say
 from weft.recipe.finetune import FinetuneSection
 from weft.tasks.catalog import TASKS, asked_task
-from weft.tasks.labelled.data import Problems, Split, checked, first_label, paths_of, read_split, some_of
+from weft.tasks.labelled.data import LabelledSplit, Problems, checked_split, first_label, paths_of, read_split, some_of
 from weft.tasks.labelled.hold_out import hold_out
 from weft.tasks.labelled.overlap import find_overlap
-from weft.tasks.task import LOSS, Example, ReadOff, Task
+from weft.tasks.task import LOSS, Example, ScoredTask, Task
 
 
 @dataclass(frozen=True)
 class Splits:
-    train: Split
-    validation: Split
-    test: Split | None
+    train: LabelledSplit
+    validation: LabelledSplit
+    test: LabelledSplit | None
     notes: tuple[str, ...] = ()  # what was held out, and what the splits have in common
 
-    def by_use(self) -> dict[str, Split]:
+    def by_use(self) -> dict[str, LabelledSplit]:
         """Not by file: files of the same name may be in different folders."""
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: split for name, split in splits.items() if split is not None}
@@ -40,14 +40,14 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
     for name, said in (("validation", data.validation), ("test", data.test)):
         others[name] = None if said is None else read_split(task, paths_of(said, base), data)
     # Before some are held out: they may be all that have a rare label.
-    task = checked_metric(task.settle(train.examples))
+    task = checked_metric(task.with_labels_from(train.examples))
     validation, notes = others["validation"], []
     if validation is None:
         train, validation, note = _held_out(task, train, section.seed)
         notes.append(note)
     task = task.fitted(train.examples)
     splits = [train, validation, *([others["test"]] if others["test"] else [])]
-    splits = [checked(task, split) for split in splits]
+    splits = [checked_split(task, split) for split in splits]
     for split in splits:
         _say_split(task, split)
     named = {"train": splits[0], **dict(zip(("validation", "test"), splits[1:], strict=False))}
@@ -59,16 +59,16 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
     return task, Splits(splits[0], splits[1], splits[2] if len(splits) > 2 else None, tuple(notes))
 
 
-def _held_out(task: Task, train: Split, seed: int) -> tuple[Split, Split, str]:
+def _held_out(task: Task, train: LabelledSplit, seed: int) -> tuple[LabelledSplit, LabelledSplit, str]:
     found = hold_out(task, train.examples, seed, train.where)
     kept, held = ([train.examples[number] for number in numbers] for numbers in (found.kept, found.held))
-    rest = Split(f"{train.where} (held out)", held, Problems())
+    rest = LabelledSplit(f"{train.where} (held out)", held, Problems())
     return replace(train, examples=kept), rest, found.sentence(train.where)
 
 
 def checked_metric(task: Task) -> Task:
     """An error if the metric that was named is none of this task with these labels."""
-    if isinstance(task, ReadOff) and task.metric not in ("", LOSS, *task.known_metrics):
+    if isinstance(task, ScoredTask) and task.metric not in ("", LOSS, *task.known_metrics):
         raise metric_error(task.metric, task.name, task.known_metrics)
     return task
 
@@ -81,7 +81,7 @@ def metric_error(metric: str, task: str, known: Sequence[str]) -> RecipeError:
     )
 
 
-def _say_split(task: Task, split: Split) -> None:
+def _say_split(task: Task, split: LabelledSplit) -> None:
     left_out = f", {split.problems.count:,} left out" if split.problems.count else ""
     say(f"{split.where}: {len(split.examples):,} examples{left_out}.")
     say_problems(split)
@@ -91,7 +91,7 @@ def _say_split(task: Task, split: Split) -> None:
         say(f"  {shown}{' …' if len(counts) > 8 else ''}")
 
 
-def say_problems(split: Split) -> None:
+def say_problems(split: LabelledSplit) -> None:
     for title, found in (("Left out", split.problems), ("Mended", split.mended)):
         for sentence in found.sentences()[:5]:
             say(f"{title}: {sentence}")

@@ -5,15 +5,15 @@ from weft.generate.ends import read_ends
 from weft.interchange.folder import Description
 from weft.model.network import Architecture
 from weft.model.positions import longest
-from weft.tasks.task import Reader
+from weft.tasks.task import InputSpec
 from weft.tokenizer.tokenizer import Tokenizer
 
 USUAL_LENGTH = 512
 
 
-def reader_for(
+def input_spec_for(
     architecture: Architecture, description: Description, tokenizer: Tokenizer, wanted: int | None
-) -> Reader:
+) -> InputSpec:
     limit = longest(architecture.embedding.positions)
     length = wanted or min(limit or USUAL_LENGTH, USUAL_LENGTH)
     if limit is not None and length > limit:
@@ -27,6 +27,6 @@ def reader_for(
     ends = read_ends(
         description.config, description.generation, tokenizer, vocabulary=architecture.vocabulary, has_source=has_source
     )
-    return Reader(
+    return InputSpec(
         tokenizer, length, architecture.embedding.segments, architecture.encoder is not None, has_source, ends
     )
