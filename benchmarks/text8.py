@@ -20,7 +20,7 @@ from weft.charts import Line, standalone
 from weft.evaluate.ngram import NGram
 from weft.folders import write_file
 from weft.tokens.shards import open_shards
-from weft.train.record import read_metrics
+from weft.train.training_log import read_metrics
 
 ROOT = Path(__file__).parent.parent
 # The law that sizes models was found for Transformers; for an LSTM it asks for 2 × 192, and 2 × 256 is better.

@@ -7,7 +7,7 @@ import pytest
 from quickstart import ENDING_SECONDS, RECIPES, STEPS, in_minutes, seconds_left, shortfall
 from weft.recipe.file import read_recipe
 from weft.train.budget import read_budget
-from weft.train.plan.planner import MASKED_BATCH, MASKED_STEPS
+from weft.train.plan.run_plan import MASKED_BATCH, MASKED_STEPS
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -12,7 +12,7 @@ from weft.recipe.corpus import CorpusSection
 from weft.recipe.file import check_section
 from weft.sources.documents import list_files, read_documents
 from weft.tokenizer.build import build_tokenizer
-from weft.train.data import find_sources
+from weft.train.data import find_training_sources
 
 UNKNOWN = ("b.xml", "c.epub", "d.epub", "README")
 
@@ -43,7 +43,7 @@ def test_a_folder_names_what_it_does_not_read_and_the_report_counts_it(folder, c
 
 def test_training_from_sources_says_the_same(folder, capsys):
     tree = {"sources": [{"path": "texts"}]}
-    (source,) = find_sources(check_section(CorpusSection, tree, "corpus"), folder, "file")
+    (source,) = find_training_sources(check_section(CorpusSection, tree, "corpus"), folder, "file")
     assert len(source.files) == 2
     assert "c.epub" in capsys.readouterr().err
     build_tokenizer([folder / "texts"], folder / "tokenizer", "char")
@@ -56,7 +56,7 @@ def test_named_by_itself_it_is_refused_unless_a_format_is_given(folder, name):
     with pytest.raises(InputError, match=r"ending that is not known .*format: text"):
         list_files([folder / "texts" / name])
     section = check_section(CorpusSection, {"sources": [{"path": f"texts/{name}", "format": "text"}]}, "corpus")
-    (source,) = find_sources(section, folder, "file")
+    (source,) = find_training_sources(section, folder, "file")
     assert list(source.texts("train")) != []
 
 
@@ -74,5 +74,5 @@ def test_a_format_holds_for_every_file_of_its_source(tmp_path):
     (tmp_path / "x.txt").write_text('{"text": "one"}\n')
     (tmp_path / "y.data").write_text('{"text": "two"}\n')
     section = check_section(CorpusSection, {"sources": [{"path": ".", "format": "jsonl"}]}, "corpus")
-    (source,) = find_sources(section, tmp_path, "file")
+    (source,) = find_training_sources(section, tmp_path, "file")
     assert [document.text for document in read_documents(source.files, source.reading)] == ["one", "two"]

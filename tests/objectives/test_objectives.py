@@ -8,13 +8,13 @@ import torch
 
 import weft
 from weft.objectives.causal import Causal
-from weft.objectives.corrupted import Corrupted
 from weft.objectives.masked import Masked
 from weft.objectives.masked_pairs import MaskedPairs
 from weft.objectives.masking import MaskSpec, Vocabulary
 from weft.objectives.objective import scaled_loss, scores
 from weft.objectives.sentence_pairs import SentencePairs
-from weft.objectives.spans import restore
+from weft.objectives.span_corruption import SpanCorruption
+from weft.objectives.spans import restore_spans
 from weft.tokenizer.train import train_tokenizer
 from weft.tokens.shards import build_shards
 
@@ -43,7 +43,7 @@ def objectives(tmp_path_factory):
         "causal": Causal(gpt, 32),
         "masked": Masked(bert, 32, vocabulary, frame),
         "pairs": MaskedPairs(SentencePairs(bert), 32, vocabulary, frame),
-        "corrupted": Corrupted(t5, 32, sentinels, end=t5_tokenizer.id_of("eos"), start=0),
+        "corrupted": SpanCorruption(t5, 32, sentinels, end=t5_tokenizer.id_of("eos"), start=0),
     }
 
 
@@ -140,7 +140,7 @@ def test_corrupted_pairs_restore_the_text_and_the_decoder_reads_one_token_late(o
     for sample, source, target, read in zip((0, 4), sources, targets, reads, strict=True):
         assert source[-1] == target[-1] == corrupted.end
         assert read.tolist() == [0, *target[:-1].tolist()]
-        text = restore(source[:-1].numpy(), target[:-1].numpy(), corrupted.sentinels)
+        text = restore_spans(source[:-1].numpy(), target[:-1].numpy(), corrupted.sentinels)
         np.testing.assert_array_equal(text, corrupted.shards[sample * 32 : (sample + 1) * 32])
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.objectives.spans import corrupt_spans, restore
+from weft.objectives.spans import corrupt_spans, restore_spans
 
 SENTINELS = list(range(100, 200))
 
@@ -14,7 +14,7 @@ SENTINELS = list(range(100, 200))
 def test_input_and_target_together_are_the_text(ids, seed, share):
     ids = np.asarray(ids)
     source, target = corrupt_spans(ids, SENTINELS, np.random.default_rng(seed), share=share)
-    np.testing.assert_array_equal(restore(source, target, SENTINELS), ids)
+    np.testing.assert_array_equal(restore_spans(source, target, SENTINELS), ids)
     marks = [token for token in source if token >= 100]
     assert marks == SENTINELS[: len(marks)]
     assert [token for token in target if token >= 100] == SENTINELS[: len(marks) + 1]
@@ -43,4 +43,4 @@ def test_every_place_is_cut_about_equally_often():
 def test_more_spans_than_sentinels_are_never_cut():
     source, target = corrupt_spans(np.arange(100), SENTINELS[:4], np.random.default_rng(0), share=0.5)
     assert sum(token >= 100 for token in source) == 3
-    np.testing.assert_array_equal(restore(source, target, SENTINELS), np.arange(100))
+    np.testing.assert_array_equal(restore_spans(source, target, SENTINELS), np.arange(100))

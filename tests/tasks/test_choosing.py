@@ -12,8 +12,8 @@ from weft.model.network import create
 from weft.tasks.learning.plan import FEWEST_EXAMPLES
 from weft.tokens.order import Order
 from weft.train.loop import Hooks, TrainSpec, train
-from weft.train.record import read_metrics
 from weft.train.schedules import Schedule
+from weft.train.training_log import read_metrics
 
 MIXED = [{"text": f"a film, number {n}", "label": "rare" if n % 8 == 0 else "usual"} for n in range(64)]
 

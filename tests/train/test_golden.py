@@ -14,7 +14,7 @@ import pytest
 from kill_test import RECIPES, write_recipe
 from weft.recipe.file import read_recipe
 from weft.train.pretrain import pretrain
-from weft.train.record import read_metrics
+from weft.train.training_log import read_metrics
 
 GOLDEN = Path(__file__).parent / "golden.json"
 

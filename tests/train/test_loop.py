@@ -17,17 +17,17 @@ import weft
 from weft import compiled
 from weft.model.kernel_report import missing_kernels
 from weft.objectives.causal import Causal
-from weft.objectives.corrupted import Corrupted
 from weft.objectives.masked_pairs import MaskedPairs
 from weft.objectives.masking import Vocabulary
 from weft.objectives.sentence_pairs import SentencePairs
+from weft.objectives.span_corruption import SpanCorruption
 from weft.tokenizer.train import train_tokenizer
 from weft.tokens.order import Order
 from weft.tokens.shards import build_shards
 from weft.train.loop import Diverged, TrainSpec, train
 from weft.train.optimizers import OptimizerSpec
-from weft.train.record import Record
 from weft.train.schedules import Schedule
+from weft.train.training_log import TrainingLog
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
 SHAPE = {"vocabulary": 400, "layers": 2, "width": 32, "heads": 2, "dropout": 0.1}
@@ -46,7 +46,7 @@ def make(family, folder, texts=CHAPTERS[:3]):
         vocabulary = Vocabulary(400, tokenizer.id_of("mask"), frozenset(range(5)))
         return MaskedPairs(SentencePairs(shards), 32, vocabulary, (tokenizer.id_of("cls"), end))
     sentinels = tuple(tokenizer.engine.token_to_id(f"<extra_id_{i}>") for i in range(100))
-    return Corrupted(shards, 32, sentinels, end=end, start=0)
+    return SpanCorruption(shards, 32, sentinels, end=end, start=0)
 
 
 @pytest.fixture(scope="module", params=FAMILY)
@@ -175,7 +175,7 @@ def test_a_loss_that_is_no_number_stops_with_a_reason_and_keeps_the_last_checkpo
     with torch.no_grad():
         network.embed.tokens.weight[5:] = float("nan")
     closed = []
-    monkeypatch.setattr(Record, "close", lambda record: closed.append(record))
+    monkeypatch.setattr(TrainingLog, "close", lambda record: closed.append(record))
     with pytest.raises(Diverged, match=r"At step 1 the loss is nan.*This step was not taken.*lower learning rate"):
         train(network, [objective], order, spec(7), tmp_path / "other")
     assert len(closed) == 1

@@ -19,8 +19,8 @@ from weft.recipe.file import read_recipe
 from weft.train import pretrain as pretrain_module
 from weft.train.budget import read_budget
 from weft.train.pretrain import pretrain
-from weft.train.record import read_metrics
 from weft.train.run_folder import locked_run
+from weft.train.training_log import read_metrics
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -235,7 +235,7 @@ def test_a_budget_in_time_becomes_steps_and_a_size(place, tmp_path):
 
 
 def test_a_masked_run_with_too_little_time_says_so_and_is_not_cut_further(place, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("weft.train.plan.planner.MASKED_STEPS", 10**6)
+    monkeypatch.setattr("weft.train.plan.run_plan.MASKED_STEPS", 10**6)
     monkeypatch.setattr(pretrain_module, "_steps_until", lambda left, step, seconds, plan: step + 1)  # suddenly slow
     shape = {"batch_tokens": 2048, "objective": "masked", "budget": "6s"}
     made = recipe(place, model={"family": "modernbert", **SHAPE}, tokenizer=WORDS, pretrain=shape)

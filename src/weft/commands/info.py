@@ -53,7 +53,7 @@ def describe_machine() -> dict[str, Any]:
 
 def _describe_run(folder: Path) -> dict[str, Any]:
     """How far a run is, or what came out of it."""
-    from weft.train.record import read_metrics
+    from weft.train.training_log import read_metrics
 
     facts, metrics = read_json(folder / MANIFEST), read_metrics(folder)
     last = {key: value for key, value in (metrics[-1] if metrics else {}).items() if key != "sample"}

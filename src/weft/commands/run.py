@@ -23,7 +23,7 @@ def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
         from weft.corpus.build import build_corpus
 
         return build_corpus(recipe.corpus, base, folder / "corpus", name=recipe.name)
-    from weft.train.pretrain import check, pretrain
+    from weft.train.pretrain import check_pretrain, pretrain
 
     second = recipe
     if recipe.finetune is not None:
@@ -34,7 +34,7 @@ def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
         check_finetune(second, base)  # all of it before hours go into its first half
     if recipe.pretrain is not None:
         first = recipe.model_copy(update={"finetune": None})
-        check(first, base)  # before an old run is moved out of the way for one that cannot be
+        check_pretrain(first, base)  # before an old run is moved out of the way for one that cannot be
         results = _stage("pretrain", pretrain, first, base, folder)
         if recipe.finetune is None:
             return results

@@ -1,9 +1,9 @@
 """What a head other than the language model's is asked, and how a wrong answer counts.
 
-    Classes   one of L labels for each row           −log softmax(z)[y], weighted by class if wished
-    Several   any number of L labels                  −Σ log σ(±z) / L
-    Values    a number                                (z − y)²
-    Spans     where an answer begins and ends         −(log softmax(z_begin)[b] + log softmax(z_end)[e]) / 2,
+    ClassAnswers   one of L labels for each row           −log softmax(z)[y], weighted by class if wished
+    MultiLabelAnswers   any number of L labels                  −Σ log σ(±z) / L
+    RegressionAnswers    a number                                (z − y)²
+    SpanAnswers     where an answer begins and ends         −(log softmax(z_begin)[b] + log softmax(z_end)[e]) / 2,
                                                       over the tokens of each sequence
 
 A row is a sequence where the head pools, otherwise a token that is asked about. Losses are sums over rows: whoever
@@ -38,7 +38,7 @@ class _Movable:
 
 
 @dataclass(frozen=True)
-class Classes(_Movable):
+class ClassAnswers(_Movable):
     head: str
     values: Tensor  # (N,)
     rows: Tensor | None = None  # (N,) the tokens that are asked about, where the head does not pool
@@ -59,7 +59,7 @@ class Classes(_Movable):
 
 
 @dataclass(frozen=True)
-class Several(_Movable):
+class MultiLabelAnswers(_Movable):
     head: str
     values: Tensor  # (N, L) 0 or 1
     weights: Tensor | None = None  # (L,) of the labels that are there
@@ -76,7 +76,7 @@ class Several(_Movable):
 
 
 @dataclass(frozen=True)
-class Values(_Movable):
+class RegressionAnswers(_Movable):
     head: str
     values: Tensor  # (N,)
 
@@ -90,7 +90,7 @@ class Values(_Movable):
 
 
 @dataclass(frozen=True)
-class Spans(_Movable):
+class SpanAnswers(_Movable):
     head: str
     values: Tensor  # (S, 2) the first and the last token of the answer, counted in its sequence
 

@@ -8,21 +8,25 @@ from tokenizers import models
 
 from weft.errors import RecipeError
 from weft.objectives.causal import Causal
-from weft.objectives.corrupted import Corrupted
 from weft.objectives.masked import Masked
 from weft.objectives.masked_pairs import MaskedPairs
 from weft.objectives.masking import MaskSpec, Vocabulary
 from weft.objectives.objective import Objective
 from weft.objectives.sentence_pairs import SentencePairs
+from weft.objectives.span_corruption import SpanCorruption
 from weft.tokenizer.special import SENTINELS
 from weft.tokenizer.tokenizer import Role, Tokenizer
 from weft.tokens.shards import TokenShards
 
-OWN = {"masked": "masked", "causal": "causal", "seq2seq": "span"}  # a family's head -> what it is pre-trained on
+DEFAULT_OBJECTIVE = {
+    "masked": "masked",
+    "causal": "causal",
+    "seq2seq": "span",
+}  # a family's head -> what it is pre-trained on
 
 
 @dataclass(frozen=True)
-class Kind:
+class ObjectiveKind:
     head: str  # as in `Family.architecture`
     ends: tuple[Role, ...]  # the special token that closes a document, the first that the tokenizer has
     make: Callable[[TokenShards, Tokenizer, int, MaskSpec], Objective]
@@ -35,7 +39,7 @@ class Kind:
         return self.head.split("+")[0]
 
 
-def find_kind(name: str, head: str) -> Kind:
+def find_objective_kind(name: str, head: str) -> ObjectiveKind:
     """The objective of this name, if the family's own head (masked, causal, seq2seq) fits it."""
     kind = OBJECTIVES[name]
     if kind.language_head != head:
@@ -46,7 +50,7 @@ def find_kind(name: str, head: str) -> Kind:
     return kind
 
 
-def end_of_document(tokenizer: Tokenizer, kind: Kind) -> int:
+def end_of_document(tokenizer: Tokenizer, kind: ObjectiveKind) -> int:
     return _token(tokenizer, *kind.ends)
 
 
@@ -80,15 +84,19 @@ def _span(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec
             "The tokenizer has no <extra_id_0>, <extra_id_1> …, which span corruption needs. Train one for t5."
         )
     start, end = _token(tokenizer, "pad", "bos"), _token(tokenizer, "eos")
-    return Corrupted(shards, length - 1, sentinels, end=end, start=start, share=mask.share)
+    return SpanCorruption(shards, length - 1, sentinels, end=end, start=start, share=mask.share)
 
 
 OBJECTIVES = {
-    "causal": Kind("causal", ("eos", "bos", "sep"), _causal),
-    "masked": Kind("masked", ("sep", "eos"), _masked),
-    "masked+next-sentence": Kind("masked+next-sentence", ("sep", "eos"), _next_sentence, pairs=True, uniform=False),
-    "masked+sentence-order": Kind("masked+next-sentence", ("sep", "eos"), _sentence_order, pairs=True, uniform=False),
-    "span": Kind("seq2seq", ("eos",), _span, uniform=False),
+    "causal": ObjectiveKind("causal", ("eos", "bos", "sep"), _causal),
+    "masked": ObjectiveKind("masked", ("sep", "eos"), _masked),
+    "masked+next-sentence": ObjectiveKind(
+        "masked+next-sentence", ("sep", "eos"), _next_sentence, pairs=True, uniform=False
+    ),
+    "masked+sentence-order": ObjectiveKind(
+        "masked+next-sentence", ("sep", "eos"), _sentence_order, pairs=True, uniform=False
+    ),
+    "span": ObjectiveKind("seq2seq", ("eos",), _span, uniform=False),
 }
 
 

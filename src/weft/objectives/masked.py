@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from weft.model.packed import pack
-from weft.objectives.masking import PLAIN, MaskSpec, Vocabulary, cover_round, mask_tokens
+from weft.objectives.masking import DEFAULT_MASKING, MaskSpec, Vocabulary, cover_round, mask_tokens
 from weft.objectives.objective import Batch, sample_generator
 from weft.tokens.shards import TokenShards
 
@@ -18,7 +18,7 @@ class Masked:
     length: int  # with the frame
     vocabulary: Vocabulary
     frame: tuple[int, int]  # [CLS], [SEP]
-    spec: MaskSpec = PLAIN
+    spec: MaskSpec = DEFAULT_MASKING
     head: ClassVar[str] = "masked"
 
     def __len__(self) -> int:

@@ -6,9 +6,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from weft.objectives.answers import Classes
+from weft.objectives.answers import ClassAnswers
 from weft.objectives.masked import masked_batch
-from weft.objectives.masking import PLAIN, MaskSpec, Vocabulary
+from weft.objectives.masking import DEFAULT_MASKING, MaskSpec, Vocabulary
 from weft.objectives.objective import Batch, sample_generator
 from weft.objectives.sentence_pairs import SentencePairs
 
@@ -19,7 +19,7 @@ class MaskedPairs:
     length: int  # with [CLS] and two [SEP]
     vocabulary: Vocabulary
     frame: tuple[int, int]
-    spec: MaskSpec = PLAIN
+    spec: MaskSpec = DEFAULT_MASKING
     head: ClassVar[str] = "masked+next-sentence"
 
     def __len__(self) -> int:
@@ -37,5 +37,5 @@ class MaskedPairs:
             labels.append(pair.label)
         batch = masked_batch(texts, samples, epochs, seed, self.spec, self.vocabulary, segments)
         counts = {**batch.counts, "next-sentence": len(labels)}
-        answers = {"next-sentence": Classes("next-sentence", torch.tensor(labels))}
+        answers = {"next-sentence": ClassAnswers("next-sentence", torch.tensor(labels))}
         return replace(batch, answers=answers, counts=counts)

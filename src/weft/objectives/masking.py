@@ -21,7 +21,7 @@ class MaskSpec:
     random: float = 0.1  # a random token; the rest stay
 
 
-PLAIN = MaskSpec()
+DEFAULT_MASKING = MaskSpec()
 
 
 @dataclass(frozen=True)

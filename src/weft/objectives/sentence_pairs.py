@@ -16,11 +16,11 @@ import numpy as np
 from weft.errors import InputError
 from weft.tokens.shards import TokenShards
 
-SHORT = 0.1  # BERT's share of samples that are cut to a random shorter length
+_SHORTENED_SHARE = 0.1  # BERT's share of samples that are cut to a random shorter length
 
 
 @dataclass(frozen=True)
-class Pair:
+class SentencePair:
     first: np.ndarray
     second: np.ndarray
     label: int  # 0: as in the document; 1: from elsewhere, or swapped. transformers' order of the two
@@ -41,9 +41,9 @@ class SentencePairs:
     def __len__(self) -> int:
         return len(self._anchors)
 
-    def pair(self, sample: int, most_tokens: int, rng: np.random.Generator) -> Pair:
+    def pair(self, sample: int, most_tokens: int, rng: np.random.Generator) -> SentencePair:
         """A pair of at most `most_tokens` tokens in all, separators left out."""
-        if rng.random() < SHORT:
+        if rng.random() < _SHORTENED_SHARE:
             most_tokens = int(rng.integers(2, max(most_tokens, 3)))
         start = int(self._anchors[sample])
         last = self._last_sentence(start)
@@ -56,7 +56,7 @@ class SentencePairs:
         first, second = _shorten(first, second, most_tokens)
         if self.kind == "order" and flip:
             first, second = second, first
-        return Pair(self._read(first), self._read(second), int(flip), (first, second))
+        return SentencePair(self._read(first), self._read(second), int(flip), (first, second))
 
     @cached_property
     def _ends(self) -> np.ndarray:

@@ -27,7 +27,7 @@ def corrupt_spans(
     return _with_sentinels(ids, noise, starts, sentinels), _target(ids, noise, starts, sentinels)
 
 
-def restore(source: np.ndarray, target: np.ndarray, sentinels: Sequence[int]) -> np.ndarray:
+def restore_spans(source: np.ndarray, target: np.ndarray, sentinels: Sequence[int]) -> np.ndarray:
     """The text again: each sentinel of the source replaced by what the target says of it."""
     order = {token: number for number, token in enumerate(sentinels)}
     spans: list[list[int]] = []

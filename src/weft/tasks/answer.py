@@ -22,7 +22,7 @@ from weft.evaluate.bootstrap import clustered_mean_interval
 from weft.evaluate.judged import Judged
 from weft.model.network import Network
 from weft.model.packed import Packed
-from weft.objectives.answers import Spans
+from weft.objectives.answers import SpanAnswers
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encoded
 from weft.tasks.labels import read_text
@@ -108,7 +108,7 @@ class Answer(ScoredTask):
         return found
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
-        asked = Spans(self.head, torch.tensor([one.targets.span for one in inputs]))
+        asked = SpanAnswers(self.head, torch.tensor([one.targets.span for one in inputs]))
         return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:

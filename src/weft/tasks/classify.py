@@ -87,7 +87,7 @@ class Classify(ScoredTask):
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         weights = None if self.weights is None else torch.tensor(self.weights)
-        asked = answers.Classes(self.head, torch.tensor([one.targets for one in inputs]), weights=weights)
+        asked = answers.ClassAnswers(self.head, torch.tensor([one.targets for one in inputs]), weights=weights)
         return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
@@ -198,7 +198,9 @@ class MultiLabel(Classify):
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         weights = None if self.weights is None else torch.tensor(self.weights)
-        asked = answers.Several(self.head, torch.from_numpy(np.stack([one.targets for one in inputs])), weights)
+        asked = answers.MultiLabelAnswers(
+            self.head, torch.from_numpy(np.stack([one.targets for one in inputs])), weights
+        )
         return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:

@@ -23,7 +23,7 @@ from weft.evaluate.entities import counted_figures, entity_counts, entity_figure
 from weft.evaluate.judged import Judged, Table
 from weft.model.network import Network
 from weft.model.packed import Packed
-from weft.objectives.answers import Classes
+from weft.objectives.answers import ClassAnswers
 from weft.objectives.objective import Batch
 from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
 from weft.tasks.cutting import Cutter
@@ -119,9 +119,9 @@ class Intent(ScoredTask):
         count = len(self.slots.labels)
         slots = self.slots.batch([replace(one, targets=one.targets.slots) for one in inputs], packed)
         tags = slots.answers[Tag.name]
-        assert isinstance(tags, Classes)
+        assert isinstance(tags, ClassAnswers)
         starts = packed.starts[:-1].cpu()
-        intent = Classes(
+        intent = ClassAnswers(
             self.head,
             torch.tensor([one.targets.intent for one in inputs]),
             starts + torch.tensor([one.targets.row for one in inputs]),

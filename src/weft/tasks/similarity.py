@@ -16,7 +16,7 @@ from weft.evaluate.judged import Judged
 from weft.evaluate.values import value_figures
 from weft.model.network import Network
 from weft.model.packed import Packed
-from weft.objectives.answers import Values
+from weft.objectives.answers import RegressionAnswers
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_pairs
 from weft.tasks.labels import read_number
@@ -59,7 +59,7 @@ class Similarity(ScoredTask):
         return [replace(one, targets=examples[one.example].gold) for one in encoded]
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
-        asked = Values(self.head, torch.tensor([one.targets for one in inputs], dtype=torch.float32))
+        asked = RegressionAnswers(self.head, torch.tensor([one.targets for one in inputs], dtype=torch.float32))
         return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[float]:

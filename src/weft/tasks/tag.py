@@ -37,7 +37,7 @@ from weft.evaluate.entities import (
 from weft.evaluate.judged import Judged, Table
 from weft.model.network import Network
 from weft.model.packed import Packed
-from weft.objectives.answers import Answers, Classes
+from weft.objectives.answers import Answers, ClassAnswers
 from weft.objectives.objective import Batch
 from weft.progress import say
 from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
@@ -202,7 +202,7 @@ class Tag(ScoredTask):
             question = Tagging(self.head, values, rows, tuple(len(one.targets.rows) for one, _ in asked))
         else:
             weights = None if self.weights is None else torch.tensor(self.weights)
-            question = Classes(self.head, values, rows, weights)
+            question = ClassAnswers(self.head, values, rows, weights)
         return Batch(packed, answers={self.name: question}, counts={self.name: len(values)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:

@@ -7,11 +7,11 @@ from typing import Literal
 
 from weft.errors import RecipeError
 
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 # A capital M is a million of something: 50M alone is no time.
 PATTERN = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(?:([smhd])|([kmbKMB]?)\s*(steps?|tokens?|epochs?))\s*")
-MOST_STEPS = 10**9
+_MOST_STEPS = 10**9
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def read_budget(text: str, key: str = "pretrain.budget") -> Budget:
         )
     number, time, factor, noun = found.groups()
     if time:
-        return Budget(float(number) * SECONDS[time.lower()], "seconds")
+        return Budget(float(number) * _SECONDS_PER_UNIT[time.lower()], "seconds")
     kinds: dict[str, Literal["steps", "tokens", "epochs"]] = {"s": "steps", "t": "tokens", "e": "epochs"}
     return Budget(float(number) * THOUSANDS[factor.lower()], kinds[noun[0].lower()])
 
@@ -39,6 +39,6 @@ def steps_of(
     """Steps of `samples` samples, about `batch_tokens` tokens each; not for a budget in time."""
     per_step = {"steps": 1.0, "tokens": batch_tokens, "epochs": samples / epoch_samples}[budget.kind]
     steps = math.ceil(budget.amount / per_step - 1e-9)
-    if steps > MOST_STEPS:
+    if steps > _MOST_STEPS:
         raise RecipeError(f"{key} is {steps:,} steps, which nobody will live to see.")
     return max(steps, 1)

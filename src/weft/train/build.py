@@ -19,7 +19,7 @@ from weft.progress import say
 from weft.recipe.model import ModelSection
 from weft.tokenizer.tokenizer import Role, Tokenizer
 
-ROLES: dict[str, tuple[Role, ...]] = {
+_TOKEN_ROLES: dict[str, tuple[Role, ...]] = {
     "bos_token_id": ("bos",),
     "eos_token_id": ("eos",),
     "pad_token_id": ("pad",),
@@ -142,7 +142,7 @@ def _with_dropout(spec: Any, rate: float, *, everywhere: bool = False) -> Any:
 
 def token_ids(tokenizer: Tokenizer, architecture: Architecture) -> dict[str, int]:
     found = {}
-    for key, roles in ROLES.items():
+    for key, roles in _TOKEN_ROLES.items():
         if key == "decoder_start_token_id" and not architecture.is_encoder_decoder:
             continue
         ids = [token for role in roles if (token := tokenizer.id_of(role)) is not None]

@@ -63,12 +63,12 @@ def restore_newest(folder: Path, network: Network, optimizers: Sequence[Optimize
         except FolderError as error:
             say(f"{error} Passing over this checkpoint.")
             continue
-        restore(place, network, optimizers)
+        _restore(place, network, optimizers)
         return state
     return None
 
 
-def restore(place: Path, network: Network, optimizers: Sequence[Optimizer]) -> None:
+def _restore(place: Path, network: Network, optimizers: Sequence[Optimizer]) -> None:
     restore_weights(place, network)
     _fill_optimizers(load_file(place / "optimizer.safetensors"), network, optimizers)
 

@@ -13,7 +13,7 @@ from weft.corpus.plan import reading_of
 from weft.corpus.split import SPLITS, Shares, Split, texts_of
 from weft.errors import FolderError, InputError, RecipeError
 from weft.folders import MANIFEST, read_json
-from weft.objectives.catalog import Kind, end_of_document
+from weft.objectives.catalog import ObjectiveKind, end_of_document
 from weft.progress import say
 from weft.recipe.corpus import CorpusSection, Unit
 from weft.recipe.model import TokenizerSection
@@ -26,7 +26,7 @@ from weft.tokens.shards import TokenShards, build_shards, open_shards
 
 
 @dataclass(frozen=True)
-class Source:
+class TrainingSource:
     """Where the documents of each split come from."""
 
     files: tuple[Path, ...]  # what a tokenizer learns from: held-out text included, unless it has files of its own
@@ -36,14 +36,14 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Data:
+class TokenizedCorpus:
     splits: dict[Split, list[TokenShards]]  # a folder of shards per source, the empty ones left out but in training
     weights: tuple[float, ...]
 
 
-def find_sources(section: CorpusSection, base: Path, unit: Unit) -> list[Source]:
+def find_training_sources(section: CorpusSection, base: Path, unit: Unit) -> list[TrainingSource]:
     if section.path is not None:
-        return built_sources(base / section.path, unit)
+        return corpus_folder_sources(base / section.path, unit)
     shares = Shares(section.splits.validation, section.splits.test)
     assert section.sources is not None
     seen: dict[Path, str] = {}
@@ -56,7 +56,7 @@ def find_sources(section: CorpusSection, base: Path, unit: Unit) -> list[Source]
         listing = list_files([base / entry.path], entry.format)
         listing.say_passed_over()
         files, reading = tuple(listing.files), Reading(**reading_of(entry, unit))
-        sources.append(Source(files, entry.weight, _splitter(files, reading, shares), reading))
+        sources.append(TrainingSource(files, entry.weight, _splitter(files, reading, shares), reading))
     return sources
 
 
@@ -67,7 +67,7 @@ def _splitter(files: tuple[Path, ...], reading: Reading, shares: Shares) -> Call
     return lambda split: texts_of(split, documents, shares)
 
 
-def built_sources(folder: Path, unit: Unit) -> list[Source]:
+def corpus_folder_sources(folder: Path, unit: Unit) -> list[TrainingSource]:
     """Of a folder that `weft corpus` wrote, or one with a train folder or file in it."""
     if not folder.is_dir():
         raise FolderError(f"{folder} is not a corpus folder.")
@@ -77,13 +77,13 @@ def built_sources(folder: Path, unit: Unit) -> list[Source]:
     return [_divided_folder(folder, unit)]
 
 
-def _built_source(folder: Path, facts: dict[str, Any]) -> Source:
+def _built_source(folder: Path, facts: dict[str, Any]) -> TrainingSource:
     parts = {split: folder / split / facts["name"] for split in SPLITS}
     files = {split: tuple(find_files([part])) if part.is_dir() else () for split, part in parts.items()}
-    return Source(files["train"], facts["weight"], lambda split: (d.text for d in read_documents(files[split])))
+    return TrainingSource(files["train"], facts["weight"], lambda split: (d.text for d in read_documents(files[split])))
 
 
-def _divided_folder(folder: Path, unit: Unit) -> Source:
+def _divided_folder(folder: Path, unit: Unit) -> TrainingSource:
     parts: dict[Split, list[Path]] = {
         split: [item for item in sorted(folder.iterdir()) if item.stem == split] for split in SPLITS
     }
@@ -91,11 +91,13 @@ def _divided_folder(folder: Path, unit: Unit) -> Source:
         raise FolderError(f"{folder} is not a corpus folder: it has neither a train folder nor a train{TEXT[0]}.")
     files = {split: tuple(find_files(paths)) for split, paths in parts.items()}
     reading = Reading(unit)
-    return Source(files["train"], 1.0, lambda split: (d.text for d in read_documents(files[split], reading)), reading)
+    return TrainingSource(
+        files["train"], 1.0, lambda split: (d.text for d in read_documents(files[split], reading)), reading
+    )
 
 
-def prepare_tokenizer(
-    section: TokenizerSection | None, sources: list[Source], base: Path, folder: Path, family: str
+def pretraining_tokenizer(
+    section: TokenizerSection | None, sources: list[TrainingSource], base: Path, folder: Path, family: str
 ) -> Tokenizer:
     """Loaded, or learnt from the sources and kept in the run folder."""
     if section is not None and section.path is not None:
@@ -111,7 +113,9 @@ def prepare_tokenizer(
     return load_tokenizer(folder)
 
 
-def prepare_tokens(sources: list[Source], tokenizer: Tokenizer, kind: Kind, folder: Path) -> Data:
+def prepare_tokens(
+    sources: list[TrainingSource], tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path
+) -> TokenizedCorpus:
     """Shards for every source and split; what was finished before stays as it is."""
     splits: dict[Split, list[TokenShards]] = {split: [] for split in SPLITS}
     for split in SPLITS:
@@ -126,10 +130,12 @@ def prepare_tokens(sources: list[Source], tokenizer: Tokenizer, kind: Kind, fold
         if found:
             tokens, size = sum(map(len, found)), sum(shards.bytes for shards in found)
             say(f"{split}: {tokens:,} tokens of {size / 1e6:,.1f} MB of text.")
-    return Data(splits, tuple(source.weight for source in sources))
+    return TokenizedCorpus(splits, tuple(source.weight for source in sources))
 
 
-def _prepare_shards(source: Source, split: Split, tokenizer: Tokenizer, kind: Kind, folder: Path) -> TokenShards | None:
+def _prepare_shards(
+    source: TrainingSource, split: Split, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path
+) -> TokenShards | None:
     """A split without text (none was asked for) has no folder."""
     try:
         return open_shards(folder)

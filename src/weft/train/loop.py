@@ -31,8 +31,8 @@ from weft.progress import say
 from weft.tokens.order import Order, Place
 from weft.train.checkpoints import CHECKPOINTS, restore_newest, save_checkpoint
 from weft.train.optimizers import OptimizerSpec, make_optimizers, set_rate
-from weft.train.record import Record
 from weft.train.schedules import Schedule
+from weft.train.training_log import TrainingLog
 
 SAMPLE_EVERY = 4  # validations
 EXPLODED = 4.0  # times the lowest loss so far
@@ -107,7 +107,7 @@ def train(
         say(f"Going on from step {state['step']:,}.")
     stopping = False
 
-    with closing(Record(folder, state["step"], spec.steps, hooks.peak)) as record, _stop_signals() as stopped:
+    with closing(TrainingLog(folder, state["step"], spec.steps, hooks.peak)) as record, _stop_signals() as stopped:
         for line in kernel_lines(network):
             record.note(line)
         step = state["step"]

@@ -19,7 +19,7 @@ from weft.errors import RecipeError
 from weft.interchange.folder import read_outline, write_model
 from weft.model.families import design, find_family
 from weft.model.network import count_parameters
-from weft.objectives.catalog import OBJECTIVES, OWN, Kind, find_kind
+from weft.objectives.catalog import DEFAULT_OBJECTIVE, OBJECTIVES, ObjectiveKind, find_objective_kind
 from weft.progress import say
 from weft.recipe.model import ModelSection, TokenizerSection
 from weft.recipe.pretrain import PretrainPlan, PretrainSection
@@ -30,16 +30,22 @@ from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget
 from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
-from weft.train.counting import by_counting
-from weft.train.data import Source, built_sources, find_sources, prepare_tokenizer, prepare_tokens
+from weft.train.data import (
+    TrainingSource,
+    corpus_folder_sources,
+    find_training_sources,
+    prepare_tokens,
+    pretraining_tokenizer,
+)
 from weft.train.loop import Hooks, Retime, TrainSpec, train, validate
-from weft.train.materials import Materials, device
+from weft.train.ngram_baseline import ngram_baseline
 from weft.train.plan.machine import matmul_peak
 from weft.train.plan.memory import keep_freed_memory
-from weft.train.plan.planner import Planned, fewest_steps, make_plan
+from weft.train.plan.run_plan import RunPlan, fewest_steps, make_run_plan
 from weft.train.plan.trial import compile_stacks, expected_seconds
-from weft.train.report import write_report
-from weft.train.run_folder import CORPUS, MODEL, claim, finish, load_plan, save_plan
+from weft.train.pretrain_inputs import PretrainInputs, device
+from weft.train.report import write_run_report
+from weft.train.run_folder import CORPUS, MODEL, claim, finish, load_run_plan, save_run_plan
 from weft.train.samples import show_sample
 from weft.train.validation import all_batches, figures_of, some_batches
 
@@ -52,7 +58,7 @@ class Goal:
 
     model: ModelSection
     family: str
-    kind: Kind
+    kind: ObjectiveKind
     settings: PretrainSection
     budget: Budget
 
@@ -61,15 +67,15 @@ class Goal:
 class Prepared:
     """A run before its first step: tokenizer and tokens are in its folder, and so is the plan."""
 
-    materials: Materials
-    planned: Planned
+    inputs: PretrainInputs
+    planned: RunPlan
 
 
 @thread_count_restored()
 def pretrain(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """`base` is what the recipe's paths are relative to. Returns what came out, as the run's weft.json has it."""
     keep_freed_memory()
-    goal, sources = check(recipe, base)
+    goal, sources = check_pretrain(recipe, base)
     with claim(folder, recipe, base, resume=resume):
         prepared = _prepare(recipe, base, folder, goal, sources, resume)
         return _carry_out(recipe, base, folder, prepared, resume)
@@ -81,16 +87,16 @@ def prepare(recipe: Recipe, base: Path, folder: Path) -> float:
     take at the speed of some steps here and now. For a budget in steps, tokens or epochs: one in time has begun.
     """
     keep_freed_memory()
-    goal, sources = check(recipe, base)
+    goal, sources = check_pretrain(recipe, base)
     with claim(folder, recipe, base, resume=False):
         prepared = _prepare(recipe, base, folder, goal, sources, resume=False)
-        return expected_seconds(prepared.planned.model, prepared.planned.settings, prepared.materials)
+        return expected_seconds(prepared.planned.model, prepared.planned.settings, prepared.inputs)
 
 
 def _carry_out(recipe: Recipe, base: Path, folder: Path, prepared: Prepared, resume: bool) -> dict[str, Any]:
-    materials, tokenizer = prepared.materials, prepared.materials.tokenizer
+    inputs, tokenizer = prepared.inputs, prepared.inputs.tokenizer
     model, plan, ends = prepared.planned.model, prepared.planned.settings, prepared.planned.ends
-    built = materials.build(model, plan)
+    built = inputs.build(model, plan)
     _say_plan(built, plan)
 
     def retime(step: int, seconds: float) -> TrainSpec:
@@ -104,43 +110,45 @@ def _carry_out(recipe: Recipe, base: Path, folder: Path, prepared: Prepared, res
             )
             steps = fewest
         changed = plan.model_copy(update={"budget": f"{steps} steps", "decay": 1 - step / steps})
-        save_plan(folder, recipe, base, model, changed)
-        return materials.spec(changed)
+        save_run_plan(folder, recipe, base, model, changed)
+        return inputs.spec(changed)
 
     can_retime = ends is not None and plan.schedule == "wsd"
-    results = _learn(built, plan, materials, folder, resume, retime if can_retime else None)
+    results = _learn(built, plan, inputs, folder, resume, retime if can_retime else None)
     facts = {"recipe": recipe.asked(), "results": results}
     files = tokenizer.saved_files()
     saved_as = write_model(built.to_save(), built.description, folder / MODEL, files=files, facts=facts)
     results |= {"model": str(folder / MODEL), "format": saved_as}
     finish(folder, results)
-    write_report(folder)
+    write_run_report(folder)
     return results
 
 
-def _prepare(recipe: Recipe, base: Path, folder: Path, goal: Goal, sources: list[Source], resume: bool) -> Prepared:
+def _prepare(
+    recipe: Recipe, base: Path, folder: Path, goal: Goal, sources: list[TrainingSource], resume: bool
+) -> Prepared:
     use_threads(goal.settings.threads)
     if recipe.corpus is not None and recipe.corpus.build is not None:
         from weft.corpus.build import build_corpus
 
         build_corpus(recipe.corpus, base, folder / CORPUS, name=recipe.name)
-        sources = built_sources(folder / CORPUS, "file")
+        sources = corpus_folder_sources(folder / CORPUS, "file")
     began = time.monotonic()  # a corpus is built once, whatever is then made of it: not on this budget
     known = TokenizerSection(path=goal.model.path) if goal.model.path is not None else None
     specials = "t5" if goal.kind.language_head == "seq2seq" else goal.family  # the sentinels that spans are cut with
-    tokenizer = prepare_tokenizer(recipe.tokenizer or known, sources, base, folder / "tokenizer", specials)
+    tokenizer = pretraining_tokenizer(recipe.tokenizer or known, sources, base, folder / "tokenizer", specials)
     data = prepare_tokens(sources, tokenizer, goal.kind, folder / "tokens")
-    materials = Materials(base, tokenizer, data, goal.kind)
+    inputs = PretrainInputs(base, tokenizer, data, goal.kind)
     deadline = began + goal.budget.amount if goal.budget.kind == "seconds" else None
-    planned = load_plan(folder, goal.model) if resume else None
+    planned = load_run_plan(folder, goal.model) if resume else None
     if planned is None:
-        planned = make_plan(goal.model, goal.settings, materials, goal.budget, deadline)
-        save_plan(folder, recipe, base, planned.model, planned.settings)
+        planned = make_run_plan(goal.model, goal.settings, inputs, goal.budget, deadline)
+        save_run_plan(folder, recipe, base, planned.model, planned.settings)
     use_threads(planned.settings.threads)  # as the run began: the last bits of a product depend on their number
-    return Prepared(materials, planned)
+    return Prepared(inputs, planned)
 
 
-def check(recipe: Recipe, base: Path) -> tuple[Goal, list[Source]]:
+def check_pretrain(recipe: Recipe, base: Path) -> tuple[Goal, list[TrainingSource]]:
     """All that can be known to be wrong before anything is read or written."""
     goal = _goal(recipe, base)
     if recipe.corpus is None:
@@ -153,7 +161,7 @@ def check(recipe: Recipe, base: Path) -> tuple[Goal, list[Source]]:
         check_corpus(recipe.corpus, base)
         return goal, []
     unit = recipe.corpus.documents or ("block" if goal.kind.pairs else "file")
-    return goal, find_sources(recipe.corpus, base, unit)
+    return goal, find_training_sources(recipe.corpus, base, unit)
 
 
 def _goal(recipe: Recipe, base: Path) -> Goal:
@@ -171,10 +179,10 @@ def _goal(recipe: Recipe, base: Path) -> Goal:
         family = model.family or ""
         head = find_family(family).default_head
     head = head.split("+")[0]
-    if head not in OWN:
+    if head not in DEFAULT_OBJECTIVE:
         raise RecipeError(f"{model.path} has a {head} head and cannot be pre-trained.")
-    objective = settings.objective or OWN[head]
-    kind = find_kind(objective, head)
+    objective = settings.objective or DEFAULT_OBJECTIVE[head]
+    kind = find_objective_kind(objective, head)
     if model.path is None:  # a wrong knob, or a head that the family does not have
         design(**{**model.settings(), "head": kind.head})
     settings = settings.model_copy(update={"objective": objective})
@@ -197,19 +205,19 @@ def _check_nothing_is_ignored(settings: PretrainSection) -> None:
 
 
 def _learn(
-    built: Built, plan: PretrainPlan, materials: Materials, folder: Path, resume: bool, retime: Retime | None
+    built: Built, plan: PretrainPlan, inputs: PretrainInputs, folder: Path, resume: bool, retime: Retime | None
 ) -> dict[str, Any]:
     """Train, go back to the best weights, and measure them."""
-    network, spec = built.network, materials.spec(plan)
-    objectives = materials.objectives("train", plan)
-    order = Order(tuple(map(len, objectives)), materials.data.weights, plan.seed)
-    held_out = materials.objectives("validation", plan)
+    network, spec = built.network, inputs.spec(plan)
+    objectives = inputs.objectives("train", plan)
+    order = Order(tuple(map(len, objectives)), inputs.data.weights, plan.seed)
+    held_out = inputs.objectives("validation", plan)
     validation = some_batches(held_out, plan.validation_tokens, plan.sequence_length)
-    head = materials.kind.language_head
+    head = inputs.kind.language_head
     hooks = Hooks(
-        sample=(lambda: show_sample(network, materials.tokenizer, validation[0], plan.seed)) if validation else None,
+        sample=(lambda: show_sample(network, inputs.tokenizer, validation[0], plan.seed)) if validation else None,
         retime=retime,
-        figures=figures_of(materials.data.splits["validation"], head),
+        figures=figures_of(inputs.data.splits["validation"], head),
         peak=matmul_peak(device(), spec.precision),
     )
     if plan.compile:
@@ -226,15 +234,15 @@ def _learn(
     if validation:
         facts = validate(network, validation, spec.precision)
         results["validation"] = {**facts, **hooks.figures(facts)} if hooks.figures else facts
-        splits = materials.data.splits
-        special = materials.tokenizer.special_ids
-        if counted := by_counting(splits["train"], splits["validation"], head, special, state["tokens"]):
+        splits = inputs.data.splits
+        special = inputs.tokenizer.special_ids
+        if counted := ngram_baseline(splits["train"], splits["validation"], head, special, state["tokens"]):
             results["by_counting"] = counted
-    if materials.data.splits["test"]:
+    if inputs.data.splits["test"]:
         say("Measuring on the test part ...")
-        test = materials.objectives("test", plan)
+        test = inputs.objectives("test", plan)
         facts = validate(network, all_batches(test, plan.sequence_length), spec.precision)
-        facts |= figures_of(materials.data.splits["test"], head)(facts)
+        facts |= figures_of(inputs.data.splits["test"], head)(facts)
         results["test"] = {key.replace("validation_", ""): value for key, value in facts.items()}
     return results
 

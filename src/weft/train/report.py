@@ -11,9 +11,9 @@ from typing import Any
 from weft.charts import Line, chart, smooth
 from weft.folders import MANIFEST, read_json, write_file
 from weft.page import page, table, tiles
-from weft.train.record import read_metrics
+from weft.train.training_log import read_metrics
 
-REPORT = "report.html"
+_REPORT_FILE = "report.html"
 TILES = {  # what stands on top, if the run has it
     "validation_loss": "validation loss",
     "perplexity": "perplexity",
@@ -23,7 +23,7 @@ TILES = {  # what stands on top, if the run has it
 }
 
 
-def write_report(folder: Path) -> Path:
+def write_run_report(folder: Path) -> Path:
     facts, metrics = read_json(folder / MANIFEST), read_metrics(folder)
     name = str(facts.get("asked", {}).get("name", folder.name))
     results = facts.get("results", {})
@@ -40,8 +40,8 @@ def write_report(folder: Path) -> Path:
         "<h2>What was asked for</h2>",
         table(_flat(facts.get("asked", {}))),
     ]
-    write_file(folder / REPORT, page(name, parts))
-    return folder / REPORT
+    write_file(folder / _REPORT_FILE, page(name, parts))
+    return folder / _REPORT_FILE
 
 
 def _summary(results: dict[str, Any], metrics: list[dict[str, Any]]) -> str:

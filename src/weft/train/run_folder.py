@@ -29,10 +29,10 @@ from weft.recipe.pretrain import PretrainPlan
 from weft.recipe.recipe import Recipe
 from weft.sources.documents import find_files
 from weft.train.checkpoints import CHECKPOINTS, list_checkpoints
-from weft.train.plan.planner import Planned
+from weft.train.plan.run_plan import RunPlan
 from weft.version import VERSION
 
-PLAN, MODEL, CORPUS, LOCK = "recipe.yml", "model", "corpus", ".lock"
+RESOLVED_RECIPE, MODEL, CORPUS, _LOCK_FILE = "recipe.yml", "model", "corpus", ".lock"
 BEFORE = (CORPUS, f".{CORPUS}.work")  # what may be there before a run is: `weft corpus` with the same recipe
 
 
@@ -67,17 +67,17 @@ def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> Iterator
 def locked_run(folder: Path) -> Iterator[None]:
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / LOCK, f"{folder} is in use by another run."):
+    with locked(folder / _LOCK_FILE, f"{folder} is in use by another run."):
         try:
             yield
         finally:
             with suppress(OSError):  # Windows removes no file that is open
-                (folder / LOCK).unlink(missing_ok=True)
+                (folder / _LOCK_FILE).unlink(missing_ok=True)
 
 
 def _check_is_free(folder: Path) -> None:
     """Before anything is written to it."""
-    ours = (*BEFORE, LOCK)
+    ours = (*BEFORE, _LOCK_FILE)
     if folder.is_dir() and any(
         item.name not in ours and not item.name.startswith(f".{MANIFEST}.") for item in folder.iterdir()
     ):
@@ -106,21 +106,21 @@ def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         for killed in folder.glob(pattern):  # in the middle of its save; nobody else writes here
             shutil.rmtree(killed, ignore_errors=True)
     if not resume or not (folder / MANIFEST).is_file():
-        (folder / PLAN).unlink(missing_ok=True)  # of a run that was stopped before its first checkpoint
+        (folder / RESOLVED_RECIPE).unlink(missing_ok=True)  # of a run that was stopped before its first checkpoint
         for made in ("tokenizer", "tokens"):  # of another corpus, perhaps
             shutil.rmtree(folder / made, ignore_errors=True)
         facts = {"weft": VERSION, "kind": "run", "asked": asked, "inputs": fingerprint(recipe, base)}
         write_file(folder / MANIFEST, to_json(facts))
 
 
-def save_plan(folder: Path, recipe: Recipe, base: Path, model: ModelSection, plan: PretrainPlan) -> None:
+def save_run_plan(folder: Path, recipe: Recipe, base: Path, model: ModelSection, plan: PretrainPlan) -> None:
     """The recipe as it is carried out. Its paths are absolute, so that it can be run from here as well."""
     tree = recipe.model_copy(update={"pretrain": plan}).asked()
     tree["model"] = {"path": model.path} if model.path is not None else model.settings()
-    write_plan(folder, tree, base)
+    write_resolved_recipe(folder, tree, base)
 
 
-def write_plan(folder: Path, tree: dict[str, Any], base: Path) -> None:
+def write_resolved_recipe(folder: Path, tree: dict[str, Any], base: Path) -> None:
     """A recipe's values as they were settled, with absolute paths."""
     corpus = tree.get("corpus", {})
     tests = (corpus.get("build", {}).get("decontaminate") or {}).get("against", ())
@@ -136,7 +136,7 @@ def write_plan(folder: Path, tree: dict[str, Any], base: Path) -> None:
         if split in data:
             said = data[split]
             data[split] = _absolute(said, base) if isinstance(said, str) else [_absolute(path, base) for path in said]
-    write_file(folder / PLAN, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
+    write_file(folder / RESOLVED_RECIPE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
 
 
 def _absolute(path: str, base: Path) -> str:
@@ -145,14 +145,14 @@ def _absolute(path: str, base: Path) -> str:
     return str((base / file).resolve()) + mark + part
 
 
-def load_plan(folder: Path, model: ModelSection) -> Planned | None:
+def load_run_plan(folder: Path, model: ModelSection) -> RunPlan | None:
     """What a run that goes on was planned to do, in steps; none if it was stopped before that was known."""
-    if not (folder / PLAN).is_file():
+    if not (folder / RESOLVED_RECIPE).is_file():
         return None
-    recipe = read_recipe(folder / PLAN)
+    recipe = read_recipe(folder / RESOLVED_RECIPE)
     assert recipe.model is not None and recipe.pretrain is not None
     plan = PretrainPlan(**recipe.pretrain.model_dump(exclude_none=True))
-    return Planned(model if model.path is not None else recipe.model, plan)
+    return RunPlan(model if model.path is not None else recipe.model, plan)
 
 
 def finished(folder: Path) -> dict[str, Any] | None:

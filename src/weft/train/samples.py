@@ -14,8 +14,8 @@ from weft.model.positions import longest
 from weft.objectives.objective import Batch
 from weft.tokenizer.tokenizer import Tokenizer
 
-TEMPERATURE, TOP = 0.8, 40
-SHOWN = 8  # guesses in a line
+_TEMPERATURE, _TOP_K = 0.8, 40
+_GUESSES_SHOWN = 8  # guesses in a line
 
 
 def show_sample(network: Network, tokenizer: Tokenizer, batch: Batch, seed: int, tokens: int = 100) -> str:
@@ -34,7 +34,7 @@ def show_sample(network: Network, tokenizer: Tokenizer, batch: Batch, seed: int,
 
 
 def _written_on(network: Network, tokenizer: Tokenizer, prompt: list[int], seed: int, tokens: int) -> str:
-    settings = settings_of({"temperature": TEMPERATURE, "top_k": TOP, "slide": True})
+    settings = settings_of({"temperature": _TEMPERATURE, "top_k": _TOP_K, "slide": True})
     ends = Ends(banned=tuple(tokenizer.special_ids))  # the look is at the text
     limit = longest(network.architecture.embedding.positions)
     row = Row(prompt, tokens)
@@ -52,8 +52,8 @@ def _answers(network: Network, tokenizer: Tokenizer, batch: Batch) -> str:
     reader = batch.decoder or batch.packed
     rows = torch.arange(len(batch.targets), device=batch.targets.device) if batch.rows is None else batch.rows
     hidden = network(batch.packed, batch.decoder)
-    guesses = network.head(kind)(hidden, reader, rows[:SHOWN]).argmax(-1).tolist()
-    wanted = batch.targets[:SHOWN].tolist()
+    guesses = network.head(kind)(hidden, reader, rows[:_GUESSES_SHOWN]).argmax(-1).tolist()
+    wanted = batch.targets[:_GUESSES_SHOWN].tolist()
     pairs = [
         f"{_piece(tokenizer, right)}→{_piece(tokenizer, guess)}" for right, guess in zip(wanted, guesses, strict=True)
     ]

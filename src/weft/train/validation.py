@@ -12,8 +12,8 @@ from weft.objectives.causal import Causal
 from weft.objectives.objective import Batch, Objective
 from weft.tokens.shards import TokenShards
 
-BATCH_TOKENS = 4096
-SEED = 0  # of the masks; the run's own must not change what it is measured by
+_BATCH_TOKENS = 4096
+_MASK_SEED = 0  # of the masks; the run's own must not change what it is measured by
 
 
 def some_batches(objectives: Sequence[Objective], most_tokens: int, length: int) -> list[Batch]:
@@ -44,10 +44,10 @@ def _reading_on(objective: Objective) -> Objective:
 
 
 def _batches(objective: Objective, samples: list[int], length: int) -> Iterator[Batch]:
-    size = max(1, BATCH_TOKENS // length)
+    size = max(1, _BATCH_TOKENS // length)
     for start in range(0, len(samples), size):
         part = samples[start : start + size]
-        yield objective.batch(part, [0] * len(part), SEED)
+        yield objective.batch(part, [0] * len(part), _MASK_SEED)
 
 
 def figures_of(shards: Sequence[TokenShards], head: str) -> Callable[[dict[str, float]], dict[str, float]]:

@@ -31,7 +31,7 @@ from weft.tasks.tag import Tag
 from weft.tasks.task import Example, InputSpec, ScoredTask, Task
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
-from weft.train.materials import device
+from weft.train.pretrain_inputs import device
 
 CHUNK = 1024  # examples that are answered before the next are looked at
 SLICES = 4

@@ -13,8 +13,8 @@ from weft.tasks.judging.evaluation import SHOWN, Evaluation
 from weft.tasks.judging.figure_names import between, name_of, number
 from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.task import Task
-from weft.train.record import read_metrics
 from weft.train.run_folder import seed_folder
+from weft.train.training_log import read_metrics
 
 REPORT, FACTS = "report.html", "report.json"
 MOST_TEXT = 400  # characters of an example that are shown

@@ -62,11 +62,11 @@ from weft.train.budget import read_budget
 from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
 from weft.train.loop import Hooks, train, validate
-from weft.train.materials import device
 from weft.train.plan.machine import matmul_peak
 from weft.train.plan.memory import keep_freed_memory
-from weft.train.record import read_metrics
-from weft.train.run_folder import MODEL, PLAN, claim, finish, finished, seed_folder, write_plan
+from weft.train.pretrain_inputs import device
+from weft.train.run_folder import MODEL, RESOLVED_RECIPE, claim, finish, finished, seed_folder, write_resolved_recipe
+from weft.train.training_log import read_metrics
 
 FRESH_LENGTH = 256
 
@@ -319,15 +319,15 @@ def _save_plan(folder: Path, recipe: Recipe, base: Path, plan: FinetunePlan) -> 
     tree = recipe.model_copy(update={"finetune": plan}).asked()
     if isinstance(plan.model, ModelSection):
         tree["finetune"]["model"] = plan.model.settings()
-    write_plan(folder, tree, base)
+    write_resolved_recipe(folder, tree, base)
 
 
 def _planned(folder: Path) -> FinetunePlan | None:
-    if not (folder / PLAN).is_file():
+    if not (folder / RESOLVED_RECIPE).is_file():
         return None
-    section = read_recipe(folder / PLAN).finetune
+    section = read_recipe(folder / RESOLVED_RECIPE).finetune
     values = {} if section is None else {name: getattr(section, name) for name in type(section).model_fields}
-    return check_section(FinetunePlan, values, str(folder / PLAN))
+    return check_section(FinetunePlan, values, str(folder / RESOLVED_RECIPE))
 
 
 def _say_plan(built: Built, plan: FinetunePlan, splits: Splits) -> None:

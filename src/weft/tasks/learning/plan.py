@@ -22,9 +22,9 @@ from weft.threads import use_threads
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget, steps_of
 from weft.train.loop import TrainSpec, validate
-from weft.train.materials import habits
 from weft.train.optimizers import OptimizerSpec
 from weft.train.plan.trial import Precision, faster_precision, step_times
+from weft.train.pretrain_inputs import loop_settings
 from weft.train.schedules import Schedule
 
 BATCH, WRITING_BATCH = 32, 64  # examples in a step
@@ -127,7 +127,7 @@ def spec_of(plan: FinetunePlan, seed: int) -> TrainSpec:
             layer_decay=plan.layer_decay,
         ),
         seed=seed,
-        **habits(plan),
+        **loop_settings(plan),
     )
 
 

@@ -25,7 +25,7 @@ REPEATS, EXCESS = 15.4, 5.3  # Muennighoff et al. 2023, R*_D and R*_N
 WIDTHS = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1280, 1536, 2048)
 NEIGHBOUR_SECONDS = 60.0  # a trial takes up to 3 % of the time
 SIZE_KNOBS = ("size", "layers", "width", "heads")
-LENGTH, LENGTH_FLOPS = 256, 1.2e15  # tokens of a sequence; in a run of so much arithmetic
+_USUAL_LENGTH, USUAL_FLOPS = 256, 1.2e15  # tokens of a sequence; in a run of so much arithmetic
 
 
 def expected_loss(weights: float, tokens: float, unique: float) -> float:
@@ -49,7 +49,7 @@ def batch_for(flops: float, length: int) -> int:
 
 def length_for(flops: float) -> int:
     """Tokens in a sequence: a short run has no time to learn what far tokens are good for."""
-    wanted = LENGTH * (flops / LENGTH_FLOPS) ** (1 / 3)
+    wanted = _USUAL_LENGTH * (flops / USUAL_FLOPS) ** (1 / 3)
     return 2 ** min(max(round(math.log2(wanted)), 6), 10)
 
 

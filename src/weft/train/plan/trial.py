@@ -17,9 +17,9 @@ from weft.recipe.model import ModelSection
 from weft.recipe.pretrain import PretrainPlan
 from weft.tokens.order import Order
 from weft.train.loop import TrainSpec, one_step, validate
-from weft.train.materials import Materials, device
 from weft.train.optimizers import make_optimizers
 from weft.train.plan.machine import has_fast_bfloat16
+from weft.train.pretrain_inputs import PretrainInputs, device
 
 # A trial of torch.compile costs about a minute, and is worth it only where little of the run is lost by a "no".
 COMPILE_SECONDS, COMPILE_SHARE = 60.0, 0.03
@@ -48,54 +48,54 @@ def faster_precision(step_times: Callable[[Precision], list[float]]) -> Precisio
     return "bfloat16" if CLEARLY * min(step_times("bfloat16")) < min(step_times("float32")) else "float32"
 
 
-def precision_for(model: ModelSection, plan: PretrainPlan, materials: Materials) -> Precision:
+def precision_for(model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs) -> Precision:
     def times(one: Precision) -> list[float]:
-        return _times(model, plan.model_copy(update={"precision": one}), materials, PRECISION_SECONDS)
+        return _times(model, plan.model_copy(update={"precision": one}), inputs, PRECISION_SECONDS)
 
     return faster_precision(times)
 
 
 def measure_cost(
-    model: ModelSection, plan: PretrainPlan, materials: Materials, seconds: float, precision: Precision | None
+    model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs, seconds: float, precision: Precision | None
 ) -> Cost:
     """With this precision, or the faster one."""
     times: dict[Precision, list[float]] = {}
 
     def try_with(one: Precision) -> list[float]:
-        times[one] = _times(model, plan.model_copy(update={"precision": one}), materials, seconds / 2)
+        times[one] = _times(model, plan.model_copy(update={"precision": one}), inputs, seconds / 2)
         return times[one]
 
     precision = precision or faster_precision(try_with)
     known = times.get(precision) or try_with(precision)
     plan = plan.model_copy(update={"precision": precision})
-    network, of_tensors = materials.build(model, plan).network, materials.spec(plan).precision
-    batch = materials.objectives("train", plan)[0].batch([0] * 8, [0] * 8, 0)
+    network, of_tensors = inputs.build(model, plan).network, inputs.spec(plan).precision
+    batch = inputs.objectives("train", plan)[0].batch([0] * 8, [0] * 8, 0)
     spent = _best_of(lambda: validate(network, [batch], of_tensors), 4)  # the first allocates
     return Cost(mean(known), spent / len(batch.packed.tokens), precision)
 
 
-def expected_seconds(model: ModelSection, plan: PretrainPlan, materials: Materials) -> float:
+def expected_seconds(model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs) -> float:
     """Of the whole run, at the speed of some steps here and now."""
-    cost = measure_cost(model, plan, materials, EXPECTING_SECONDS, plan.precision)
-    steps = materials.spec(plan).steps
-    validated = min(sum(map(len, materials.data.splits["validation"])), plan.validation_tokens)
+    cost = measure_cost(model, plan, inputs, EXPECTING_SECONDS, plan.precision)
+    steps = inputs.spec(plan).steps
+    validated = min(sum(map(len, inputs.data.splits["validation"])), plan.validation_tokens)
     validations = steps // plan.validate_every + 2  # one at the end, one of the best weights
     return steps * cost.step + validations * validated * cost.token
 
 
-def compiling_pays(model: ModelSection, plan: PretrainPlan, materials: Materials) -> bool:
+def compiling_pays(model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs) -> bool:
     """Measured, if batches have one shape (others would be compiled again and again) and the run is long enough."""
-    if not materials.kind.uniform or len(materials.data.weights) > 1 or model.family == "lstm":
+    if not inputs.kind.uniform or len(inputs.data.weights) > 1 or model.family == "lstm":
         return False
-    steps = materials.spec(plan).steps
-    network = materials.build(model, plan).network
-    eager = mean(_times_of(network, plan, materials, seconds=1.0))
+    steps = inputs.spec(plan).steps
+    network = inputs.build(model, plan).network
+    eager = mean(_times_of(network, plan, inputs, seconds=1.0))
     if eager * steps * COMPILE_SHARE < COMPILE_SECONDS:
         return False
     began = time.monotonic()
     try:
         compile_stacks(network)
-        compiled = mean(_times_of(network, plan, materials, seconds=3.0))
+        compiled = mean(_times_of(network, plan, inputs, seconds=3.0))
     except Exception as error:  # no compiler, or a compiler's fault: torch's own errors share no other class
         say(f"torch.compile does not work here ({type(error).__name__}); going on without it.")
         return False
@@ -108,13 +108,13 @@ def compile_stacks(network: Network) -> None:
             stack.forward = torch.compile(stack.forward, dynamic=False)  # type: ignore[method-assign]
 
 
-def _times(model: ModelSection, plan: PretrainPlan, materials: Materials, seconds: float) -> list[float]:
-    return _times_of(materials.build(model, plan).network, plan, materials, seconds)
+def _times(model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs, seconds: float) -> list[float]:
+    return _times_of(inputs.build(model, plan).network, plan, inputs, seconds)
 
 
-def _times_of(network: Network, plan: PretrainPlan, materials: Materials, seconds: float) -> list[float]:
-    objectives, spec = materials.objectives("train", plan), materials.spec(plan)
-    order = Order(tuple(map(len, objectives)), materials.data.weights, spec.seed)
+def _times_of(network: Network, plan: PretrainPlan, inputs: PretrainInputs, seconds: float) -> list[float]:
+    objectives, spec = inputs.objectives("train", plan), inputs.spec(plan)
+    order = Order(tuple(map(len, objectives)), inputs.data.weights, spec.seed)
     return step_times(network, objectives, order, spec, seconds)
 
 

@@ -11,7 +11,7 @@ from weft.model.packed import pack
 from weft.recipe.model import ModelSection
 from weft.recipe.pretrain import PretrainSection
 from weft.train.plan import scaling
-from weft.train.plan.planner import MASKED_STEPS, fewest_steps, minutes_for
+from weft.train.plan.run_plan import MASKED_STEPS, fewest_steps, minutes_for
 from weft.train.plan.scaling import best_size, choose_size, expected_loss, ladder, weights_of
 from weft.train.plan.trial import Cost, compile_stacks
 

@@ -13,7 +13,7 @@ from weft.tokens.shards import TokenShards
 
 
 @dataclass(frozen=True)
-class Corrupted:
+class SpanCorruption:
     shards: TokenShards
     length: int  # of the stretch, before it is cut
     sentinels: tuple[int, ...]

@@ -14,10 +14,9 @@ from weft.recipe.model import ModelSection
 from weft.recipe.pretrain import PretrainPlan, PretrainSection
 from weft.threads import use_threads
 from weft.train.budget import Budget, steps_of
-from weft.train.materials import Materials, device
 from weft.train.plan.machine import matmul_peak
 from weft.train.plan.scaling import (
-    LENGTH_FLOPS,
+    USUAL_FLOPS,
     batch_for,
     best_size,
     choose_size,
@@ -27,10 +26,11 @@ from weft.train.plan.scaling import (
     worth_of,
 )
 from weft.train.plan.trial import Cost, compiling_pays, measure_cost, precision_for
+from weft.train.pretrain_inputs import PretrainInputs, device
 from weft.train.validation import tokens_read
 
-VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # over a run, and in each; at most
-VALIDATION_SHARE = 0.05  # of the time, at most
+_MOST_VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # over a run, and in each; at most
+_VALIDATION_TIME_SHARE = 0.05  # of the time, at most
 RATES = {"adamw": (2e-3, None), "muon": (0.02, 0.03), "lstm": (0.01, None)}  # AdamW's and Muon's own, at width 128
 DECAY = 0.5  # of the steps
 MANY_STEPS, CALM_MATRIX_RATE, LONG_DECAY = 500, 0.02, 0.7  # from so many steps on, smaller steps get further
@@ -44,38 +44,38 @@ MASKED_STEPS, MASKED_BATCH = 800, 1024  # tokens
 
 
 @dataclass(frozen=True)
-class Planned:
+class RunPlan:
     model: ModelSection
     settings: PretrainPlan
     ends: float | None = None  # when training must end (of `time.monotonic`), if the budget is in time
 
 
-def make_plan(
-    model: ModelSection, settings: PretrainSection, materials: Materials, budget: Budget, deadline: float | None
-) -> Planned:
+def make_run_plan(
+    model: ModelSection, settings: PretrainSection, inputs: PretrainInputs, budget: Budget, deadline: float | None
+) -> RunPlan:
     """Everything chosen. With a `deadline` (of `time.monotonic`), the size as well, and as many steps as fit."""
     ends = None
     if deadline is not None and deadline <= time.monotonic():
         raise RecipeError("pretrain.budget: the time was up when the corpus was tokens. Give it longer.")
-    flops = LENGTH_FLOPS if deadline is None else (deadline - time.monotonic()) * matmul_peak(device()) / 2
-    length = settings.sequence_length or _length(model, materials, length_for(flops))
+    flops = USUAL_FLOPS if deadline is None else (deadline - time.monotonic()) * matmul_peak(device()) / 2
+    length = settings.sequence_length or _length(model, inputs, length_for(flops))
     if model.path is not None:
         settings = _gently(settings)
     if deadline is None:
-        tokens = _tokens_of(budget, settings.batch_tokens or _BATCH_TOKENS, materials)
-        model = best_size(ladder(model), materials.tokenizer.vocabulary, tokens * _worth(materials))
-        plan = _chosen(settings, length, model, _width(model, materials))
+        tokens = _tokens_of(budget, settings.batch_tokens or _BATCH_TOKENS, inputs)
+        model = best_size(ladder(model), inputs.tokenizer.vocabulary, tokens * _worth(inputs))
+        plan = _chosen(settings, length, model, _width(model, inputs))
         samples = max(1, plan.batch_tokens // length)
-        epoch = sum(map(len, materials.objectives("train", plan)))
+        epoch = sum(map(len, inputs.objectives("train", plan)))
         steps = steps_of(budget, batch_tokens=samples * length, samples=samples, epoch_samples=epoch)
         plan = _scheduled(settings, plan, steps)
         if settings.precision is None:
-            plan = plan.model_copy(update={"precision": precision_for(model, plan, materials)})
+            plan = plan.model_copy(update={"precision": precision_for(model, plan, inputs)})
     else:
-        model, plan, ends = _fit_into(deadline, budget.amount, model, settings, materials, length)
+        model, plan, ends = _fit_into(deadline, budget.amount, model, settings, inputs, length)
     if settings.compile is None:
-        plan = plan.model_copy(update={"compile": compiling_pays(model, plan, materials)})
-    return Planned(model, plan, ends)
+        plan = plan.model_copy(update={"compile": compiling_pays(model, plan, inputs)})
+    return RunPlan(model, plan, ends)
 
 
 def _gently(settings: PretrainSection) -> PretrainSection:
@@ -85,18 +85,18 @@ def _gently(settings: PretrainSection) -> PretrainSection:
     return settings.model_copy(update={"optimizer": "adamw", "learning_rate": FURTHER_RATE})
 
 
-def _tokens_of(budget: Budget, batch_tokens: int, materials: Materials) -> float:
-    unique = sum(map(len, materials.data.splits["train"]))
+def _tokens_of(budget: Budget, batch_tokens: int, inputs: PretrainInputs) -> float:
+    unique = sum(map(len, inputs.data.splits["train"]))
     return budget.amount * {"steps": batch_tokens, "tokens": 1, "epochs": unique}[budget.kind]
 
 
-def _worth(materials: Materials) -> float:
-    train = materials.data.splits["train"]
+def _worth(inputs: PretrainInputs) -> float:
+    train = inputs.data.splits["train"]
     return worth_of(sum(part.bytes for part in train), sum(map(len, train)))
 
 
 def _fit_into(
-    deadline: float, budget: float, model: ModelSection, settings: PretrainSection, materials: Materials, length: int
+    deadline: float, budget: float, model: ModelSection, settings: PretrainSection, inputs: PretrainInputs, length: int
 ) -> tuple[ModelSection, PretrainPlan, float]:
     peak = matmul_peak(device())
     say(f"Measuring this machine: {peak / 1e9:,.0f} GFLOP/s in matrix products ...")
@@ -107,13 +107,13 @@ def _fit_into(
     settings = settings.model_copy(update={"batch_tokens": batch})
 
     def chosen_for(size: ModelSection) -> PretrainPlan:
-        return _chosen(settings, length, size, _width(size, materials))
+        return _chosen(settings, length, size, _width(size, inputs))
 
     def measure(size: ModelSection) -> Cost:
         seconds = min(5.0, 0.03 * (deadline - time.monotonic()))
-        return measure_cost(size, chosen_for(size), materials, seconds, settings.precision)
+        return measure_cost(size, chosen_for(size), inputs, seconds, settings.precision)
 
-    vocabulary, train = materials.tokenizer.vocabulary, materials.data.splits["train"]
+    vocabulary, train = inputs.tokenizer.vocabulary, inputs.data.splits["train"]
     unique = sum(map(len, train))
     model, cost = choose_size(
         ladder(model),
@@ -123,12 +123,12 @@ def _fit_into(
         unique,
         measure,
         peak,
-        _worth(materials),
-        math.ceil(fewest / (1 - VALIDATION_SHARE - END_SHARE)),
+        _worth(inputs),
+        math.ceil(fewest / (1 - _VALIDATION_TIME_SHARE - END_SHARE)),
     )
     plan = chosen_for(model).model_copy(update={"precision": cost.precision})
-    test = tokens_read(materials.objectives("test", plan), plan.sequence_length)
-    validation = min(sum(map(len, materials.data.splits["validation"])), plan.validation_tokens)
+    test = tokens_read(inputs.objectives("test", plan), plan.sequence_length)
+    validation = min(sum(map(len, inputs.data.splits["validation"])), plan.validation_tokens)
     ends = deadline - test * cost.token - END_SECONDS - END_SHARE * (deadline - time.monotonic())
     left = ends - time.monotonic()
     if left < 5 * cost.step:
@@ -137,7 +137,7 @@ def _fit_into(
             "or take a smaller model or batch."
         )
     spent = validation * cost.token
-    validations = min(VALIDATIONS, max(2, int(VALIDATION_SHARE * left / max(spent, 1e-9))))
+    validations = min(_MOST_VALIDATIONS, max(2, int(_VALIDATION_TIME_SHARE * left / max(spent, 1e-9))))
     steps = max(1, int((left - validations * spent) / cost.step))
     if steps < fewest:
         say(
@@ -183,7 +183,7 @@ def _chosen(settings: PretrainSection, length: int, model: ModelSection, width: 
 
 
 def _scheduled(
-    settings: PretrainSection, plan: PretrainPlan, steps: int, validations: int = VALIDATIONS
+    settings: PretrainSection, plan: PretrainPlan, steps: int, validations: int = _MOST_VALIDATIONS
 ) -> PretrainPlan:
     """The plan for so many steps: rates, and how often to log, validate and save."""
     interval = max(1, math.ceil(steps / validations))
@@ -201,21 +201,21 @@ def _scheduled(
     return plan.model_copy(update={**chosen, "budget": f"{steps} steps", "warmup": warmup})
 
 
-def _length(model: ModelSection, materials: Materials, wanted: int) -> int:
+def _length(model: ModelSection, inputs: PretrainInputs, wanted: int) -> int:
     """As wanted, if the model reads that much and the text is long enough, held-out parts included."""
-    limits = [wanted, min(map(len, materials.data.splits["train"])) // 8]
-    limits += [len(shards) - 1 for split in ("validation", "test") for shards in materials.data.splits[split]]
+    limits = [wanted, min(map(len, inputs.data.splits["train"])) // 8]
+    limits += [len(shards) - 1 for split in ("validation", "test") for shards in inputs.data.splits[split]]
     if model.path is not None or model.size is not None or isinstance(model.positions, int):
-        limit = longest(_architecture(model, materials).embedding.positions)
+        limit = longest(_architecture(model, inputs).embedding.positions)
         limits.append(wanted if limit is None else limit)
     return max(4, min(limits))
 
 
-def _width(model: ModelSection, materials: Materials) -> int:
-    return model.width if model.width is not None else _architecture(model, materials).width
+def _width(model: ModelSection, inputs: PretrainInputs) -> int:
+    return model.width if model.width is not None else _architecture(model, inputs).width
 
 
-def _architecture(model: ModelSection, materials: Materials) -> Architecture:
+def _architecture(model: ModelSection, inputs: PretrainInputs) -> Architecture:
     if model.path is not None:
-        return read_outline(materials.base / model.path)[0].architecture
-    return design_of(model, materials.tokenizer.vocabulary)
+        return read_outline(inputs.base / model.path)[0].architecture
+    return design_of(model, inputs.tokenizer.vocabulary)

@@ -10,7 +10,7 @@ import weft
 from weft.evaluate.ngram import NGram
 from weft.recipe.file import read_recipe
 from weft.tokens.shards import open_shards
-from weft.train import counting
+from weft.train import ngram_baseline as baseline
 from weft.train.pretrain import pretrain
 
 RECIPE = """
@@ -56,13 +56,13 @@ def test_a_masked_one_beside_the_commonest_token_that_is_ever_hidden(tmp_path):
 
 
 def test_of_long_texts_a_part_of_every_source_is_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(counting, "FEWEST", 1000)
+    monkeypatch.setattr(baseline, "_FEWEST_COUNTED", 1000)
     results, (train, _), _ = run(tmp_path, kind="char", family="gpt2", objective="causal")
     assert 990 <= results["by_counting"]["tokens"] <= 1000
-    some = counting._some(train, 1000)
+    some = baseline._some(train, 1000)
     first, second = (int(len(part) * 1000 / sum(map(len, train))) for part in train)
     assert some.tolist() == [*train[0][:first], *train[1][:second]] and abs(first - second) < 50
 
 
 def test_spans_have_no_classical_method():
-    assert counting.by_counting([], [], "seq2seq", frozenset(), 0) == {}
+    assert baseline.ngram_baseline([], [], "seq2seq", frozenset(), 0) == {}

@@ -8,7 +8,7 @@ import torch
 
 from weft.corpus.split import Split
 from weft.errors import InputError
-from weft.objectives.catalog import Kind
+from weft.objectives.catalog import ObjectiveKind
 from weft.objectives.masking import MaskSpec
 from weft.objectives.objective import Objective
 from weft.recipe.finetune import FinetunePlan
@@ -17,18 +17,18 @@ from weft.recipe.pretrain import PretrainPlan
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.budget import read_budget
 from weft.train.build import Built, build_network
-from weft.train.data import Data
+from weft.train.data import TokenizedCorpus
 from weft.train.loop import TrainSpec
 from weft.train.optimizers import OptimizerSpec
 from weft.train.schedules import Schedule
 
 
 @dataclass(frozen=True)
-class Materials:
+class PretrainInputs:
     base: Path  # what the recipe's paths are relative to
     tokenizer: Tokenizer
-    data: Data
-    kind: Kind
+    data: TokenizedCorpus
+    kind: ObjectiveKind
 
     def build(self, model: ModelSection, plan: PretrainPlan) -> Built:
         length, dropout, seed = plan.sequence_length, plan.dropout, plan.seed
@@ -64,11 +64,11 @@ class Materials:
                 plan.optimizer, plan.learning_rate, plan.weight_decay, matrix_rate=plan.matrix_rate or 0.0
             ),
             seed=plan.seed,
-            **habits(plan),
+            **loop_settings(plan),
         )
 
 
-def habits(plan: PretrainPlan | FinetunePlan) -> dict[str, Any]:
+def loop_settings(plan: PretrainPlan | FinetunePlan) -> dict[str, Any]:
     """What a plan says of the loop itself, whatever is learnt."""
     same = ("accumulation", "clip", "log_every", "validate_every", "checkpoint_every", "keep", "patience")
     said = {name: getattr(plan, name) for name in same}

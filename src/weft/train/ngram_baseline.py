@@ -13,11 +13,19 @@ from weft.evaluate.ngram import NGram
 from weft.tokens.shards import TokenShards
 from weft.train.validation import figures_of
 
-FEWEST, MOST, JUDGED = 500_000, 8_000_000, 100_000  # tokens: to count, if there are as many; to judge by
-MANY, LONG, SHORT = 1000, 6, 3  # n of the n-gram: less where the vocabulary is of pieces of words
+_FEWEST_COUNTED, _MOST_COUNTED, _MOST_SCORED = (
+    500_000,
+    8_000_000,
+    100_000,
+)  # tokens: to count, if there are as many; to judge by
+_LARGE_VOCABULARY, _CHARACTER_ORDER, _SUBWORD_ORDER = (
+    1000,
+    6,
+    3,
+)  # n of the n-gram: less where the vocabulary is of pieces of words
 
 
-def by_counting(
+def ngram_baseline(
     train: Sequence[TokenShards], validation: Sequence[TokenShards], head: str, special: frozenset[int], read: int
 ) -> dict[str, Any]:
     """Figures under the names that the model's have, and the name of the method; nothing if there is none. `special`
@@ -25,7 +33,7 @@ def by_counting(
     """
     if head == "seq2seq" or not validation:
         return {}
-    known, asked = _some(train, min(max(read, FEWEST), MOST)), _some(validation, JUDGED)
+    known, asked = _some(train, min(max(read, _FEWEST_COUNTED), _MOST_COUNTED)), _some(validation, _MOST_SCORED)
     if head == "masked":
         known, asked = (tokens[~np.isin(tokens, list(special))] for tokens in (known, asked))
         if min(len(known), len(asked)) == 0:
@@ -33,7 +41,7 @@ def by_counting(
         commonest = np.bincount(known).argmax()
         return {"name": "commonest token", "validation_masked_accuracy": float(np.mean(asked == commonest))}
     vocabulary = int(max(known.max(), asked.max())) + 1
-    order = SHORT if vocabulary > MANY else LONG
+    order = _SUBWORD_ORDER if vocabulary > _LARGE_VOCABULARY else _CHARACTER_ORDER
     if min(len(known), len(asked)) < order:
         return {}
     loss = NGram(known, vocabulary, order).loss(asked)

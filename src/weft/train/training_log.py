@@ -15,11 +15,11 @@ from weft.folders import disk_errors, write_file
 from weft.progress import say
 
 METRICS, LOG, TENSORBOARD = "metrics.jsonl", "train.log", "tensorboard"
-SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LINES = 5.0
 NOT_PLOTTED = ("step", "tokens", "seconds")
 
 
-class Record:
+class TrainingLog:
     def __init__(self, folder: Path, step: int, steps: int, peak: float | None = None) -> None:
         """`peak`: the machine's FLOP/s, to say how much of it is used."""
         self.folder, self.first, self.steps, self.peak = folder, step, steps, peak
@@ -69,7 +69,7 @@ class Record:
     def show(self, facts: dict[str, Any], *, always: bool = False) -> None:
         """The line for people: over and over in one place on a terminal, now and then elsewhere."""
         live = sys.stderr.isatty()
-        if not always and self.seconds - self.shown < (0.2 if live else SECONDS_BETWEEN_LINES):
+        if not always and self.seconds - self.shown < (0.2 if live else _SECONDS_BETWEEN_LINES):
             return
         self.shown = self.seconds
         if live:

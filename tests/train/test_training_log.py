@@ -5,12 +5,12 @@ import re
 from html.parser import HTMLParser
 
 from weft.folders import to_json
-from weft.train.record import Record, read_metrics
-from weft.train.report import write_report
+from weft.train.report import write_run_report
+from weft.train.training_log import TrainingLog, read_metrics
 
 
 def write_steps(folder, first, last):
-    record = Record(folder, first, last)
+    record = TrainingLog(folder, first, last)
     for step in range(first + 1, last + 1):
         record.count(tokens=64, flops=1e6, seconds=0.01)
         facts = {"step": step, "tokens": 64 * step, "loss": 3 / step, "lr": 0.1}
@@ -66,7 +66,7 @@ def test_the_report_is_one_whole_page_that_needs_nothing_else(tmp_path):
     (tmp_path / "weft.json").write_bytes(
         to_json({"asked": {"name": "<script>"}, "results": {"parameters": 12, "validation": {"validation_loss": 0.5}}})
     )
-    page = write_report(tmp_path).read_text("utf-8")
+    page = write_run_report(tmp_path).read_text("utf-8")
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
@@ -80,4 +80,4 @@ def test_the_report_is_one_whole_page_that_needs_nothing_else(tmp_path):
 
 def test_a_run_that_has_not_begun_has_a_report(tmp_path):
     (tmp_path / "weft.json").write_bytes(to_json({"asked": {"name": "early"}}))
-    assert "Nothing has been trained yet" in write_report(tmp_path).read_text()
+    assert "Nothing has been trained yet" in write_run_report(tmp_path).read_text()
