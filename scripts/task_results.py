@@ -26,7 +26,8 @@ from weft.commands.run import run
 from weft.folders import write_file
 from weft.progress import say
 from weft.recipe.file import read_recipe
-from weft.sources.rows import Row, read_rows
+from weft.sources.records import Record
+from weft.sources.rows import read_rows
 from weft.train.budget import read_budget
 from weft.train.run_folder import MODEL
 
@@ -46,7 +47,7 @@ def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
             archive = Path(f"{data / 'classify/20news-bydate.tar.gz'}::20news-bydate-{part}")
             lines = []
             for row in read_rows(archive, encoding="latin-1"):
-                assert isinstance(row, Row), row
+                assert isinstance(row, Record), row
                 text = usual.strip_newsgroup_header(row.values["text"])
                 text = usual.strip_newsgroup_footer(usual.strip_newsgroup_quoting(text))
                 # An empty message is a test of nothing, but it is in the test set, so it stays.
@@ -63,7 +64,7 @@ def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
 
         def write() -> None:
             rows = ((row, column) for file, column in files for row in read_rows(data / file))
-            lines = [row.values[column].replace("\n", " ") for row, column in rows if isinstance(row, Row)]
+            lines = [row.values[column].replace("\n", " ") for row, column in rows if isinstance(row, Record)]
             write_file(work / name, "\n".join(lines).encode())
 
         return write

@@ -13,7 +13,7 @@ from typing import Any
 import zstandard
 from hypothesis import strategies as st
 
-from weft.sources.rows import BadRow, Row
+from weft.sources.records import BadRecord, Record
 
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
 packings = st.sampled_from(["", *COMPRESS, ".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst"])
@@ -36,11 +36,11 @@ def archive(file: Path, files: dict[str, bytes]) -> Path:
     return file
 
 
-def contents(rows: Iterable[Row | BadRow]) -> list[dict[str, Any]]:
+def contents(rows: Iterable[Record | BadRecord]) -> list[dict[str, Any]]:
     rows = list(rows)
-    assert all(isinstance(row, Row) for row in rows), [row for row in rows if isinstance(row, BadRow)]
+    assert all(isinstance(row, Record) for row in rows), [row for row in rows if isinstance(row, BadRecord)]
     return [row.values for row in rows]
 
 
-def faults(rows: Iterable[Row | BadRow]) -> dict[int, str]:
-    return {row.line: row.reason for row in rows if isinstance(row, BadRow)}
+def faults(rows: Iterable[Record | BadRecord]) -> dict[int, str]:
+    return {row.number: row.reason for row in rows if isinstance(row, BadRecord)}

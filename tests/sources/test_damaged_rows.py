@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from row_files import archive, contents, faults, packings
 from weft.errors import InputError
 from weft.sources import lines
+from weft.sources.records import BadRecord, Record
 from weft.sources.row_formats import ENDINGS
-from weft.sources.rows import BadRow, Row, read_rows
+from weft.sources.rows import read_rows
 
 FORMS = {  # a first line that is not counted, and a row with an "a" in it
     "x.csv": ("text,label", "a,0"), "x.tsv": ("text\tlabel", "a\t0"), "x.jsonl": ("", '{"t": "a"}'),
@@ -29,21 +30,21 @@ def test_bytes_that_are_not_in_the_encoding_cost_only_their_row(place, name, bad
     step = 1 + form.count("\n")
     assert list(faults(found)) == [2 + step * number for number, is_bad in enumerate(bad) if is_bad]
     assert all(reason.startswith("is not UTF-8 at byte ") for reason in faults(found).values())
-    assert [isinstance(row, BadRow) for row in found] == bad
+    assert [isinstance(row, BadRecord) for row in found] == bad
     assert not faults(read_rows(file, encoding="latin-1"))
 
 
 @given(st.lists(st.sampled_from([b"a", b"", b"\xe9", " 体".encode(), b" \t"]), min_size=1), packings)
 def test_a_text_is_a_row_per_line_that_is_neither_empty_nor_foreign(place, data, packing):
     found = list(read_rows(place("x.txt", b"".join(line + b"\r\n" for line in data), packing)))
-    reasons = [row.reason if isinstance(row, BadRow) else "" for row in found]
+    reasons = [row.reason if isinstance(row, BadRecord) else "" for row in found]
     assert reasons == [
         "is not UTF-8 at byte 1" if b"\xe9" in line else "" if line.strip() else "is empty" for line in data
     ]
-    assert [row.values["text"].encode() for row in found if isinstance(row, Row)] == [
+    assert [row.values["text"].encode() for row in found if isinstance(row, Record)] == [
         line for line in data if line.strip() and b"\xe9" not in line
     ]
-    assert [row.line for row in found] == list(range(1, len(data) + 1))
+    assert [row.number for row in found] == list(range(1, len(data) + 1))
 
 
 def test_rows_of_a_wrong_width_are_counted(place):
@@ -53,13 +54,13 @@ def test_rows_of_a_wrong_width_are_counted(place):
         4: "has 3 fields for 2 columns",
         8: "opens a quote that is never closed",
     }
-    assert [row.line for row in rows if isinstance(row, Row)] == [2, 5, 9, 10]
+    assert [row.number for row in rows if isinstance(row, Record)] == [2, 5, 9, 10]
 
 
 def test_a_sentence_with_lines_of_unequal_width_is_left_out(place):
     rows = list(read_rows(place("w.conll", b"a O\nb O\n\nc O\nd\ne O\n\nf O\n")))
     assert faults(rows) == {5: "has 1 column, and the sentence's first line, 4, has 2"}
-    assert [row.values["words"] for row in rows if isinstance(row, Row)] == [["a", "b"], ["f"]]
+    assert [row.values["words"] for row in rows if isinstance(row, Record)] == [["a", "b"], ["f"]]
 
 
 def test_what_is_no_json_object_is_told(place):
@@ -67,7 +68,7 @@ def test_what_is_no_json_object_is_told(place):
     text = "\n".join(['{"a": 1}', "[1]", '{"a": ', half, whole, "[" * 100_000])
     rows = list(read_rows(place("j.jsonl", text.encode())))
     assert sorted(faults(rows)) == [2, 3, 4, 6]
-    assert [row.values for row in rows if isinstance(row, Row)] == [{"a": 1}, {"text": "😀"}]
+    assert [row.values for row in rows if isinstance(row, Record)] == [{"a": 1}, {"text": "😀"}]
 
 
 @pytest.mark.parametrize("name", ["l.csv", "l.tsv", "l.txt", "l.jsonl", "l.conll"])
@@ -77,7 +78,7 @@ def test_a_line_without_an_end_is_passed_over(place, monkeypatch, name):
     good = {"l.jsonl": b'{"a": 1}', "l.conll": b"a O\n"}.get(name, b"a")
     rows = list(read_rows(place(name, b"\n".join([good, good, b"x" * 1000, good, good]))))
     assert len(faults(rows)) == 1 and "has no end in 100 bytes" in str(faults(rows))
-    assert sum(isinstance(row, Row) for row in rows) >= 3
+    assert sum(isinstance(row, Record) for row in rows) >= 3
 
 
 @pytest.mark.parametrize(("name", "content", "said"), [
@@ -117,8 +118,8 @@ def test_what_is_not_there_is_an_error_before_anything_is_read(tmp_path):
 def test_a_cut_off_file_gives_what_comes_before_the_cut(place):
     whole = gzip.compress(b"a\tb\n" + b"".join(b"%d\tx%d\n" % (n, n * n) for n in range(100_000)))
     rows = list(read_rows(place("cut.tsv.gz", whole[: len(whole) // 2])))
-    assert isinstance(rows[-1], BadRow) and "cut off" in rows[-1].reason and rows[-1].line == 0
-    assert 10_000 < sum(isinstance(row, Row) for row in rows) < 90_000
+    assert isinstance(rows[-1], BadRecord) and "cut off" in rows[-1].reason and rows[-1].number == 0
+    assert 10_000 < sum(isinstance(row, Record) for row in rows) < 90_000
 
 
 @given(

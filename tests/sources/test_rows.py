@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from row_files import COMPRESS, archive, contents, faults, packings
 from weft.errors import InputError
-from weft.sources.rows import BadRow, Row, read_rows
+from weft.sources.records import BadRecord, Record
+from weft.sources.rows import read_rows
 
 DATA = Path(__file__).parents[3] / "shared/data"
 any_text = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -42,7 +43,7 @@ def test_a_csv_comes_back_and_every_row_knows_the_line_where_it_begins(place, re
     assert [tuple(row.values) for row in rows] == [NAMES] * len(records)
     assert [tuple(row.values.values()) for row in rows] == records
     begins = [1 + written([NAMES, *records[:count]]).count("\n") for count in range(len(records))]
-    assert [row.line for row in rows] == begins
+    assert [row.number for row in rows] == begins
     member = ", data/train.csv" if rows[0].member else ""
     assert rows[0].place == f"{file.name}{member}, line 2"
 
@@ -81,7 +82,7 @@ def test_parquet_comes_back(place, items, packing):
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(items, schema), target)
     rows = list(read_rows(place("train.parquet", target.getvalue(), packing)))
     assert contents(rows) == items
-    assert [row.line for row in rows] == list(range(1, len(items) + 1))
+    assert [row.number for row in rows] == list(range(1, len(items) + 1))
     assert rows[0].place.endswith(", row 1")
 
 
@@ -104,7 +105,7 @@ def test_columns_of_tags_come_back(place, sentences, packing, gap, blank):
             "nr": f"{number} = a", "column 0": first, "column 1": second, "column 2": third,
             "words": first, "tags": third,
         }  # fmt: skip
-        assert text.split("\n")[row.line - 1] == f"# nr = {number} = a"
+        assert text.split("\n")[row.number - 1] == f"# nr = {number} = a"
 
 
 @given(sentences, packings)
@@ -150,15 +151,15 @@ def test_parallel_texts_meet_line_by_line(place, pairs, packing, other_packing):
 def test_texts_of_unequal_length_are_not_parallel(place):
     files = [place("a.de", b"1\n2\n3\n"), place("a.en", b"1\n2\n3\n4\n5")]
     rows = read_rows(files)
-    assert [next(rows).line for _ in range(3)] == [1, 2, 3]
+    assert [next(rows).number for _ in range(3)] == [1, 2, 3]
     with pytest.raises(InputError, match=r"a\.de has 3 lines and .*a\.en has 5 lines: they are not parallel"):
         next(rows)
 
 
 def test_lines_of_parallel_texts_that_cannot_be_used_do_not_shift_the_others(place):
     rows = list(read_rows([place("b.de", b"1\n\n\xff\n4\n5\n"), place("b.en", b"1\n2\n3\n \n5\n")]))
-    assert [row.values for row in rows if isinstance(row, Row)] == [{"source": n, "target": n} for n in "15"]
-    assert [row.place for row in rows if isinstance(row, BadRow)] == ["b.de, line 2", "b.de, line 3", "b.en, line 4"]
+    assert [row.values for row in rows if isinstance(row, Record)] == [{"source": n, "target": n} for n in "15"]
+    assert [row.place for row in rows if isinstance(row, BadRecord)] == ["b.de, line 2", "b.de, line 3", "b.en, line 4"]
 
 
 classes = st.dictionaries(
@@ -200,8 +201,8 @@ def test_a_text_beside_the_folders_of_classes_is_told(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
     rows = list(read_rows(tmp_path))
-    assert [row.values["label"] for row in rows if isinstance(row, Row)] == ["neg", "pos"]
-    assert [row.place for row in rows if isinstance(row, BadRow)] == ["urls.txt"]
+    assert [row.values["label"] for row in rows if isinstance(row, Record)] == ["neg", "pos"]
+    assert [row.place for row in rows if isinstance(row, BadRecord)] == ["urls.txt"]
 
 
 def test_files_of_rows_in_a_folder_follow_each_other(tmp_path):
@@ -272,7 +273,7 @@ def test_public_data_sets_are_read_wholly(name):
     source = [DATA / f"{name}.{side}.gz" for side in ("de", "en")] if "multi30k" in name else DATA / name
     header = next((header for part, header in HEADERS.items() if part in name), None)
     rows = list(read_rows(source, encoding="latin-1" if "20news" in name else "utf-8", header=header))
-    assert [f"{row.place} {row.reason}" for row in rows if isinstance(row, BadRow)] == []
+    assert [f"{row.place} {row.reason}" for row in rows if isinstance(row, BadRecord)] == []
     assert len(rows) == COUNTS[name]
     for part, count in CLASSES.items():
         assert part not in name or len({row.values["label"] for row in rows}) == count

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.sources.rows import Row
+from weft.sources.records import Origin, Record
 from weft.tasks.labelled.columns import COLUMN_ROLES, find_columns
 
 CLASSIFY = ("text", "label")
@@ -15,10 +15,11 @@ PAIR = ("text", "second", "label")
 SEQUENCE = ("source", "target")
 
 
-def sample(columns: dict[str, list]) -> list[Row]:
+def sample(columns: dict[str, list]) -> list[Record]:
     names = list(columns)
     rows = zip(*columns.values(), strict=True)
-    return [Row(dict(zip(names, row, strict=True)), Path("train.tsv"), line) for line, row in enumerate(rows, 2)]
+    origin = Origin(Path("train.tsv"))
+    return [Record(dict(zip(names, row, strict=True)), origin, line) for line, row in enumerate(rows, 2)]
 
 
 def find(columns, roles, said=None):
@@ -139,5 +140,6 @@ def test_no_rows_are_an_error():
 
 
 def test_columns_of_any_row_count():
-    rows = [Row({"text": "a"}, Path("x.jsonl"), 1), Row({"text": "b", "label": 1}, Path("x.jsonl"), 2)]
+    origin = Origin(Path("x.jsonl"))
+    rows = [Record({"text": "a"}, origin, 1), Record({"text": "b", "label": 1}, origin, 2)]
     assert find_columns(rows, [COLUMN_ROLES["label"]], {}, "x.jsonl")[0] == {"label": "label"}

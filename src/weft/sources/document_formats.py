@@ -16,9 +16,9 @@ from weft.errors import InputError, needs, suggest
 from weft.recipe.corpus import Format, Unit
 from weft.sources.cut_long import cut_stream
 from weft.sources.encoding import codec_of
+from weft.sources.json_parquet import Record, Unreadable, objects_in, read_json, read_json_lines, read_parquet
 from weft.sources.lines import raw_lines, read_whole
 from weft.sources.pages.limits import why_too_large
-from weft.sources.records import Record, Unreadable, objects_in, read_json, read_json_lines, read_parquet
 from weft.sources.tables import Fields, read_quoted, read_tabbed
 
 TEXT, LINES, TABLES, JSON = (".txt", ".md", ".text"), (".jsonl", ".ndjson"), (".csv", ".tsv"), (".json",)

@@ -15,6 +15,7 @@ from typing import IO, Literal, NamedTuple
 from weft.errors import InputError, not_found, suggest
 from weft.sources.archives import ARCHIVES, COMPRESSED, Member, Refused, inner_name, is_archive, open_members
 from weft.sources.row_formats import ENDINGS, TEXT
+from weft.sources.standard_input import is_standard_input, open_standard_input
 
 NOTES = ("readme", "license", "licence")
 SHOWN = 10
@@ -31,13 +32,20 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class Place:
     path: Path
     beneath: str = ""  # what is wanted of an archive, if not all
     format: str | None = None  # of all files, whatever they are called
 
     @property
+    def is_standard_input(self) -> bool:
+        """Its records can be read once."""
+        return is_standard_input(self.path)
+
+    @property
     def where(self) -> str:
+        if self.is_standard_input:
+            return "standard input"
         return f"{self.path}::{self.beneath}" if self.beneath else str(self.path)
 
     @cached_property
@@ -47,6 +55,8 @@ class Source:
     @property
     def is_text(self) -> bool:
         """Whether it is one file, and none of rows: lines that can run in parallel with another's."""
+        if self.is_standard_input:
+            return self.format == "text"
         if self.path.is_dir() or (self.is_archive and not self.beneath):
             return False
         name = inner_name(self.beneath or self.path.name)
@@ -62,7 +72,12 @@ class Source:
     @cached_property
     def _begins_like_conll(self) -> bool:
         """As the files of CoNLL-2003 do, which are called eng.train and eng.testa."""
-        if self.path.is_dir() or self.is_archive or ending(inner_name(self.path.name)) in ENDINGS:
+        if (
+            self.is_standard_input
+            or self.path.is_dir()
+            or self.is_archive
+            or ending(inner_name(self.path.name)) in ENDINGS
+        ):
             return False
         for part in self.parts():
             with suppress(Refused):
@@ -85,7 +100,7 @@ class Source:
             return names
         if damage or not self.beneath:
             raise InputError(f"{self.path} {damage or 'holds no files'}.")
-        inside = sorted({PurePosixPath(name).parts[0] for name in Source(self.path).names})
+        inside = sorted({PurePosixPath(name).parts[0] for name in Place(self.path).names})
         shown = ", ".join(inside[:SHOWN]) + (" …" if len(inside) > SHOWN else "")
         hint = suggest(self.beneath, inside)
         raise InputError(f"{self.path} holds nothing beneath {self.beneath}{hint}. It has: {shown}.")
@@ -130,6 +145,9 @@ class Source:
         return frozenset(str(outer) for folder in folders for outer in folder.parents) | {"."}
 
     def parts(self) -> Iterator[Part]:
+        if self.is_standard_input:
+            yield Part(Path("standard input"), "", "-", open_standard_input())
+            return
         if self.is_archive:
             yield from self._members()
             return
@@ -166,11 +184,13 @@ class Source:
             yield Part(self.path, "", "", refused)
 
 
-def locate(path: Path, format: str | None = None) -> Source:
+def locate(path: Path, format: str | None = None) -> Place:
+    if is_standard_input(path):
+        return Place(path, format=format or "text")
     outer, _, beneath = str(path).partition("::")
-    source = Source(path, format=format)
+    source = Place(path, format=format)
     if beneath and not path.exists():
-        source = Source(Path(outer), str(PurePosixPath(beneath)), format)
+        source = Place(Path(outer), str(PurePosixPath(beneath)), format)
     if source.path.is_file() or source.path.is_dir():
         if source.beneath and not source.is_archive:
             raise InputError(f"{source.path} is not an archive ({', '.join(ARCHIVES)}): nothing is beneath it.")

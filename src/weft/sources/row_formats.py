@@ -13,8 +13,8 @@ from typing import IO, Any
 from weft.errors import InputError
 from weft.sources.class_names import named_columns, names_in_schema
 from weft.sources.conll import read_columns, read_universal
+from weft.sources.json_parquet import objects_in, read_json, read_json_lines, read_parquet
 from weft.sources.lines import read_lines
-from weft.sources.records import objects_in, read_json, read_json_lines, read_parquet
 from weft.sources.tables import read_quoted, read_tabbed
 
 Numbered = tuple[int, dict[str, Any] | str]

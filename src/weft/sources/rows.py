@@ -1,55 +1,22 @@
 """Rows of task data out of files, one after another: memory does not grow with the data.
 
 A row is a line of a table, an object of JSON, a sentence with its tags, a text in the folder of its class, a line of
-two texts that run in parallel; its values go by the names of their columns. What cannot be used is a `BadRow` with its
-place and the reason, and reading goes on: who wants all or nothing raises at the first.
+two texts that run in parallel; its values go by the names of their columns. What cannot be used is a `BadRecord`
+with its place and the reason, and reading goes on: who wants all or nothing raises at the first.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from weft.errors import InputError
-from weft.sources.archives import Refused, inner_name
+from weft.sources.archives import Refused
 from weft.sources.encoding import codec_of
 from weft.sources.lines import MOST_LINE, Line, read_document, read_lines
-from weft.sources.places import Part, Source, ending, locate
+from weft.sources.places import Part, Place, locate
+from weft.sources.records import BadRecord, Origin, Record
 from weft.sources.row_formats import UNNUMBERED, read_stream
 
 PARALLEL = ("source", "target")
-
-
-@dataclass(frozen=True)
-class Row:
-    values: dict[str, Any]  # by column
-    file: Path
-    line: int  # where it begins in its file, from 1; without lines, the row's number; 0 of a file that is one row
-    member: str = ""  # of an archive
-
-    @property
-    def place(self) -> str:
-        return _place(self.file, self.line, self.member)
-
-
-@dataclass(frozen=True)
-class BadRow:
-    """Cannot be used; nor can what follows in its file, if `line` is 0."""
-
-    reason: str  # the end of a sentence that begins with the place
-    file: Path
-    line: int
-    member: str = ""
-
-    @property
-    def place(self) -> str:
-        return _place(self.file, self.line, self.member)
-
-
-def _place(file: Path, line: int, member: str) -> str:
-    """train.tsv, line 7 or 20news.tar.gz, 20news-bydate-train/sci.space/59848"""
-    word = "row" if ending(inner_name(member or file.name)) in UNNUMBERED else "line"
-    return file.name + (f", {member}" if member else "") + (f", {word} {line}" if line else "")
 
 
 def read_rows(
@@ -58,7 +25,7 @@ def read_rows(
     encoding: str = "utf-8",
     header: Sequence[str] | None = None,
     format: str | None = None,
-) -> Iterator[Row | BadRow]:
+) -> Iterator[Record | BadRecord]:
     """Of several sources the rows follow each other; several text files run in parallel, line by line.
 
     `header` names the columns of tables that do not, and of parallel texts, which are source and target otherwise.
@@ -79,7 +46,7 @@ def read_rows(
     return _parallel(texts, encoding, header)
 
 
-def _rows(source: Source, encoding: str, header: Sequence[str] | None) -> Iterator[Row | BadRow]:
+def _rows(source: Place, encoding: str, header: Sequence[str] | None) -> Iterator[Record | BadRecord]:
     is_empty = True
     for part in source.parts():
         for row in _rows_of_part(source, part, encoding, header):
@@ -89,29 +56,33 @@ def _rows(source: Source, encoding: str, header: Sequence[str] | None) -> Iterat
         raise InputError(f"{source.where} holds no rows: it is empty, or has only a header.")
 
 
-def _rows_of_part(source: Source, part: Part, encoding: str, header: Sequence[str] | None) -> Iterator[Row | BadRow]:
+def _rows_of_part(
+    source: Place, part: Part, encoding: str, header: Sequence[str] | None
+) -> Iterator[Record | BadRecord]:
+    ending = source.ending_of(part.name)
+    origin = Origin(part.file, part.member, "row" if ending in UNNUMBERED else "line")
     if isinstance(part.content, Refused):
-        yield BadRow(str(part.content), part.file, 0, part.member)
+        yield BadRecord(str(part.content), origin)
         return
     role = source.role_of(part.name)
     try:
         if role == "rows":
-            for number, values in read_stream(source.ending_of(part.name), part.content, encoding, header):
+            for number, values in read_stream(ending, part.content, encoding, header):
                 if isinstance(values, str):
-                    yield BadRow(values, part.file, number, part.member)
+                    yield BadRecord(values, origin, number)
                 else:
-                    yield Row(values, part.file, number, part.member)
+                    yield Record(values, origin, number)
         elif role == "text":
-            yield _text_of_class(part, encoding)
+            yield _text_of_class(part, encoding, origin)
         elif role == "stray":
-            yield BadRow("lies beside the folders of the classes, not in one", part.file, 0, part.member)
+            yield BadRecord("lies beside the folders of the classes, not in one", origin)
     except Refused as refused:
-        yield BadRow(str(refused), part.file, 0, part.member)
+        yield BadRecord(str(refused), origin)
     except InputError as error:
-        raise InputError(f"{_place(part.file, 0, part.member)}: {error}") from None
+        raise InputError(f"{BadRecord('', origin).place}: {error}") from None
 
 
-def _text_of_class(part: Part, encoding: str) -> Row | BadRow:
+def _text_of_class(part: Part, encoding: str, origin: Origin) -> Record | BadRecord:
     assert not isinstance(part.content, Refused)
     text, fault = read_document(part.content, encoding, MOST_LINE)
     if not fault and "\0" in text:
@@ -119,12 +90,12 @@ def _text_of_class(part: Part, encoding: str) -> Row | BadRow:
     if not fault and not text.strip():
         fault = "is empty"
     if fault:
-        return BadRow(fault, part.file, 0, part.member)
+        return BadRecord(fault, origin)
     label = PurePosixPath(part.member).parent.name if part.member else part.file.parent.name
-    return Row({"text": text, "label": label}, part.file, 0, part.member)
+    return Record({"text": text, "label": label}, origin, 0)
 
 
-def _parallel(sources: list[Source], encoding: str, header: Sequence[str] | None) -> Iterator[Row | BadRow]:
+def _parallel(sources: list[Place], encoding: str, header: Sequence[str] | None) -> Iterator[Record | BadRecord]:
     names = list(header or [*PARALLEL, *(f"column {number}" for number in range(len(PARALLEL), len(sources)))])
     if len(names) != len(sources):
         raise InputError(
@@ -140,11 +111,11 @@ def _parallel(sources: list[Source], encoding: str, header: Sequence[str] | None
             break
         for source, line in zip(sources, lines, strict=True):
             if reason := line.fault or ("" if line.text.strip() else "is empty"):
-                yield BadRow(reason, source.path, line.number, source.beneath)
+                yield BadRecord(reason, Origin(source.path, source.beneath), line.number)
                 break
         else:
             values = {name: line.content for name, line in zip(names, lines, strict=True)}
-            yield Row(values, sources[0].path, lines[0].number, sources[0].beneath)
+            yield Record(values, Origin(sources[0].path, sources[0].beneath), lines[0].number)
     counts = [count + sum(1 for _ in reader) for count, reader in zip(counts, readers, strict=True)]
     if len(set(counts)) > 1:
         said = " and ".join(
@@ -155,7 +126,7 @@ def _parallel(sources: list[Source], encoding: str, header: Sequence[str] | None
         raise InputError(f"{sources[0].where} is empty.")
 
 
-def _lines_of(source: Source, encoding: str) -> Iterator[Line]:
+def _lines_of(source: Place, encoding: str) -> Iterator[Line]:
     """Nothing may be missing here: the lines after it would meet the wrong ones."""
     for part in source.parts():
         try:

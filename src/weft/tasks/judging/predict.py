@@ -19,8 +19,8 @@ from weft.folders import disk_errors, locked, read_json, sha256_of, to_json, wri
 from weft.progress import Gauge, say
 from weft.recipe.finetune import DataSection
 from weft.sources.archives import COMPRESSED
-from weft.sources.places import Source, ending, locate
-from weft.sources.rows import BadRow, Row
+from weft.sources.places import Place, ending, locate
+from weft.sources.records import BadRecord, Record
 from weft.tasks.catalog import facts_of
 from weft.tasks.judging.evaluation import Subject, say_cut
 from weft.tasks.labelled.columns import RoleColumns
@@ -132,14 +132,14 @@ def _answer_file(
 
 
 def _answered(
-    subject: Subject, rows: Sequence[Row | BadRow], columns: RoleColumns, *, details: bool
+    subject: Subject, rows: Sequence[Record | BadRecord], columns: RoleColumns, *, details: bool
 ) -> tuple[list[dict[str, Any]], int]:
     """A line for each row, and how many were longer than the model reads."""
     task = subject.task
     examples: list[Example] = []
     faults: dict[int, str] = {}
     for number, row in enumerate(rows):
-        if isinstance(row, BadRow):
+        if isinstance(row, BadRecord):
             faults[number] = f"{row.place} {row.reason}."
             continue
         try:
@@ -151,13 +151,13 @@ def _answered(
     return [{"error": faults[number]} if number in faults else next(shown) for number in range(len(rows))], cut
 
 
-def _size(row: Row | BadRow) -> int:
+def _size(row: Record | BadRecord) -> int:
     """In the file, about."""
-    return len(str(list(row.values.values())).encode("utf-8", "replace")) if isinstance(row, Row) else 1
+    return len(str(list(row.values.values())).encode("utf-8", "replace")) if isinstance(row, Record) else 1
 
 
 def _asked(
-    subject: Subject, source: Source, columns: RoleColumns, data: DataSection, *, details: bool
+    subject: Subject, source: Place, columns: RoleColumns, data: DataSection, *, details: bool
 ) -> dict[str, Any]:
     """What answers depend on, but for the machine."""
     files = [source.path] if source.path.is_file() else sorted(p for p in source.path.rglob("*") if p.is_file())

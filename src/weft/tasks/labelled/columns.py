@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.errors import InputError, suggest
-from weft.sources.rows import Row
+from weft.sources.records import Record
 
 _SHOWN = 30  # columns in a message
 
@@ -80,7 +80,7 @@ RoleColumns = dict[str, str | tuple[str, ...]]
 
 
 def find_columns(
-    sample: Sequence[Row], roles: Sequence[ColumnRole], said: Mapping[str, str | Sequence[str]], where: str
+    sample: Sequence[Record], roles: Sequence[ColumnRole], said: Mapping[str, str | Sequence[str]], where: str
 ) -> tuple[RoleColumns, list[str]]:
     """The column of each role (several, if the recipe names several), and what to tell the user about guesses."""
     search = _Search(sample, roles, where)
@@ -93,7 +93,7 @@ def find_columns(
 
 
 class _Search:
-    def __init__(self, sample: Sequence[Row], roles: Sequence[ColumnRole], where: str) -> None:
+    def __init__(self, sample: Sequence[Record], roles: Sequence[ColumnRole], where: str) -> None:
         if not sample:
             raise InputError(f"{where} has no rows that can be used.")
         self.sample, self.roles, self.where = sample, roles, where

@@ -17,7 +17,8 @@ import numpy as np
 from weft.errors import InputError
 from weft.progress import say
 from weft.recipe.finetune import DataSection, Paths
-from weft.sources.rows import BadRow, Row, read_rows
+from weft.sources.records import BadRecord, Record
+from weft.sources.rows import read_rows
 from weft.tasks.labelled.columns import COLUMN_ROLES, RoleColumns, find_columns
 from weft.tasks.labelled.label_names import with_names
 from weft.tasks.task import Example, Task, UnseenLabel, Unusable
@@ -88,7 +89,7 @@ def paths_of(said: Paths, base: Path) -> list[Path]:
     return [base / path for path in ([said] if isinstance(said, str) else said)]
 
 
-def open_rows(paths: Sequence[Path], data: DataSection) -> Iterator[Row | BadRow]:
+def open_rows(paths: Sequence[Path], data: DataSection) -> Iterator[Record | BadRecord]:
     place = paths[0] if len(paths) == 1 else paths
     return read_rows(place, encoding=data.encoding, header=data.columns, format=data.format)
 
@@ -98,13 +99,13 @@ def named(paths: Sequence[Path]) -> str:
 
 
 def columns_of(
-    rows: Iterator[Row | BadRow],
+    rows: Iterator[Record | BadRecord],
     task: Task | type[Task],
     said: Mapping[str, Any],
     where: str,
     *,
     with_gold: bool = True,
-) -> tuple[RoleColumns, list[str], Iterator[Row | BadRow]]:
+) -> tuple[RoleColumns, list[str], Iterator[Record | BadRecord]]:
     """Which column plays which role, what to tell of guesses, and the rows again."""
     sample, good = _sample(rows, where)
     unasked = () if with_gold else task.gold_roles
@@ -120,21 +121,21 @@ def columns_of(
     return columns, guesses, chain(sample, rows)
 
 
-def _sample(rows: Iterator[Row | BadRow], where: str) -> tuple[list[Row | BadRow], list[Row]]:
+def _sample(rows: Iterator[Record | BadRecord], where: str) -> tuple[list[Record | BadRecord], list[Record]]:
     """The first rows, as far as there are some to guess by among them; and these."""
-    sample: list[Row | BadRow] = []
+    sample: list[Record | BadRecord] = []
     while more := list(islice(rows, _SAMPLE)):
         sample += more
-        if good := [row for row in more if isinstance(row, Row)]:
+        if good := [row for row in more if isinstance(row, Record)]:
             return sample, good
     problems = Problems()
     for row in sample:
-        assert isinstance(row, BadRow)
+        assert isinstance(row, BadRecord)
         problems.add(row.reason, row.place)
     raise InputError(problems.nothing_left(where))
 
 
-def values_of(row: Row, columns: RoleColumns) -> dict[str, Any]:
+def values_of(row: Record, columns: RoleColumns) -> dict[str, Any]:
     return {
         role: [row.values.get(name) for name in column] if isinstance(column, tuple) else row.values.get(column)
         for role, column in columns.items()
@@ -148,7 +149,7 @@ def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> A
     columns, _, rows = columns_of(open_rows(paths, data), kind, data.columns_said(), named(paths))
     for row in rows:
         with suppress(Unusable):  # which is counted when the row is read in earnest
-            label = with_names(values_of(row, columns), data.labels)["label"] if isinstance(row, Row) else None
+            label = with_names(values_of(row, columns), data.labels)["label"] if isinstance(row, Record) else None
             if label not in (None, ""):
                 return label
     return None
@@ -162,7 +163,7 @@ def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Labelled
         say(guess)
     examples = []
     for row in rows:
-        if isinstance(row, BadRow):
+        if isinstance(row, BadRecord):
             problems.add(row.reason, row.place)
             continue
         try:
