@@ -16,11 +16,11 @@ from torch import Tensor
 
 from weft.errors import FolderError, InputError
 from weft.folders import known_facts
-from weft.generate.ends import Ends, read_ends
 from weft.generate.framing import Framing
-from weft.generate.judge import Judge, Normalize
 from weft.generate.prepare import for_reading, prepared
-from weft.generate.prompts import Reader
+from weft.generate.prompts import PromptReader
+from weft.generate.scorer import Normalize, Scorer
+from weft.generate.start_end_tokens import StartEndTokens, read_start_end_tokens
 from weft.generate.writer import Writer
 from weft.interchange.folder import OWN_FORMAT, Description, read_model, save_format, write_model
 from weft.interchange.pooling import Pooling, read_pooling
@@ -177,7 +177,7 @@ class Model:
         if targets is None and self.network.architecture.is_encoder_decoder:
             if kind == "seq2seq":
                 raise InputError("An encoder–decoder needs targets as well: model.logits(sources, targets).")
-            targets = [[self._ends.start or 0, *sequence[:-1]] for sequence in sequences]
+            targets = [[self._start_end.start_id or 0, *sequence[:-1]] for sequence in sequences]
         head = self.network.head(kind)
         return self._run(sequences, targets, segments, head, one_row=head.spec.pool != "every")
 
@@ -301,14 +301,14 @@ class Model:
             raise InputError(f"int8 is true or false, not {int8!r}.")
         return Writer(prepared(self.network, int8=int8), self._reader, self.description.generation)
 
-    def _judge(self) -> Judge:
+    def _judge(self) -> Scorer:
         self._check_writes()
-        return Judge(for_reading(self.network), self._reader)
+        return Scorer(for_reading(self.network), self._reader)
 
     @property
-    def _reader(self) -> Reader:
+    def _reader(self) -> PromptReader:
         framing = Framing.of(self.facts.get("task"))
-        return Reader(self.network.architecture, self._tokenizer, self._ends, framing)
+        return PromptReader(self.network.architecture, self._tokenizer, self._start_end, framing)
 
     def _head_kind(self, wanted: Sequence[str], why: str = "logits need a head") -> str:
         kinds = [kind for kind in self.network.heads if kind in wanted]
@@ -318,9 +318,9 @@ class Model:
         return kinds[0]
 
     @property
-    def _ends(self) -> Ends:
+    def _start_end(self) -> StartEndTokens:
         architecture = self.network.architecture
-        return read_ends(
+        return read_start_end_tokens(
             self._described().config,
             self.description.generation,
             self._tokenizer,

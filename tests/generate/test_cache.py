@@ -56,7 +56,7 @@ def test_cached_equals_uncached_whatever_tells_positions(family, positions):
 
 def test_cached_equals_uncached_without_a_compiler(monkeypatch):
     for room in (layouts, cache):
-        monkeypatch.setattr(room, "load_kernels", lambda: None)
+        monkeypatch.setattr(room, "load_generation_kernels", lambda: None)
     for family in ("gpt2", "t5"):
         model = make_random(family)
         check_steps(model, prepared(model.network))
@@ -89,13 +89,13 @@ def test_in_a_batch_as_alone(family):
 
 
 def test_the_kernel_multiplies_as_torch_does_and_a_row_does_not_depend_on_the_others():
-    from weft.generate.kernels import load_kernels
+    from weft.generate.kernels import load_generation_kernels
 
-    if load_kernels() is None:
+    if load_generation_kernels() is None:
         pytest.skip("no C compiler here")
     for depth, width in ((1, 1), (3, 64), (384, 100), (37, 129), (64, 1000)):
         linear = torch.nn.Linear(depth, width)
-        layout = layouts.Blocks(linear, load_kernels().multiply)
+        layout = layouts.BlockedLayout(linear, load_generation_kernels().multiply)
         with torch.inference_mode():
             x = torch.randn(70, depth)
             for rows in (1, 2, 3, 4, 5, 6, 7, 16, 63, 64, 65, 70):
@@ -129,9 +129,9 @@ def test_changed_weights_are_noticed():
 
 
 def test_getting_ready_to_write_does_not_move_the_random_numbers_of_a_training_run():
-    from weft.generate.kernels import load_kernels
+    from weft.generate.kernels import load_generation_kernels
 
-    load_kernels.cache_clear()
+    load_generation_kernels.cache_clear()
     torch.manual_seed(1)
     model = make_random("gpt2")
     before = torch.get_rng_state()

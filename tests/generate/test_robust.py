@@ -13,7 +13,7 @@ import torch
 import weft
 from random_models import make_random
 from weft.errors import InputError, WeftError
-from weft.generate.kernels import load_kernels
+from weft.generate.kernels import load_generation_kernels
 
 
 def test_streams_side_by_side_leave_the_callers_mode_alone(letters):
@@ -29,7 +29,7 @@ def test_streams_side_by_side_leave_the_callers_mode_alone(letters):
 
 
 def test_the_callers_autocast_does_not_matter():
-    load_kernels.cache_clear()
+    load_generation_kernels.cache_clear()
     with torch.autocast("cpu", torch.bfloat16):
         make_random("gpt2").generate([1, 2, 3])  # the first of all
     for family in ("gpt2", "llama", "t5"):
@@ -220,8 +220,8 @@ def test_a_forked_process_writes_on_without_the_threads_of_its_parent(is_loaded,
     if child == 0:
         torch.set_num_threads(1)  # as every worker of a data loader does; torch's own threads are not there either
         if not is_loaded:
-            load_kernels.cache_clear()
-            load_kernels()
+            load_generation_kernels.cache_clear()
+            load_generation_kernels()
         os._exit(0 if model.generate([1, 2, 3], max_new_tokens=4) == written else 1)
     deadline = time.monotonic() + 60
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):

@@ -15,7 +15,7 @@ from transformers.generation.logits_process import (
 )
 
 import weft
-from weft.generate.next_token import left_over
+from weft.generate.next_token import filtered_probabilities
 from weft.generate.settings import settings_of
 
 FILTERS = [
@@ -48,7 +48,7 @@ def filtered_by_transformers(scores: torch.Tensor, filters: dict) -> torch.Tenso
 @pytest.mark.parametrize("vocabulary", [40, 5000])
 def test_what_the_filters_leave_is_what_transformers_leaves(filters, vocabulary):
     scores = torch.randn(7, vocabulary, generator=torch.Generator().manual_seed(1)) * 3
-    probabilities, tokens = left_over(scores, settings_of({"strategy": "sample", **filters}))
+    probabilities, tokens = filtered_probabilities(scores, settings_of({"strategy": "sample", **filters}))
     if tokens is not None:
         probabilities = torch.zeros(7, vocabulary).scatter_(1, tokens, probabilities)
     probabilities = probabilities / probabilities.sum(-1, keepdim=True)
@@ -95,12 +95,12 @@ def test_without_a_seed_samples_differ_and_with_one_they_repeat(letters):
 
 
 def test_the_repetition_penalty_is_that_of_transformers(pieces):
-    from weft.generate.ends import Ends
     from weft.generate.next_token import Rules
+    from weft.generate.start_end_tokens import StartEndTokens
 
     scores = torch.randn(3, 50, generator=torch.Generator().manual_seed(2))
     prompts = [[1, 2, 3], [4, 4, 5], [6, 7, 8]]
-    rules = Rules(settings_of({"repetition_penalty": 1.7}), Ends(), prompts, scores)
+    rules = Rules(settings_of({"repetition_penalty": 1.7}), StartEndTokens(), prompts, scores)
     expected = RepetitionPenaltyLogitsProcessor(1.7)(torch.tensor(prompts), scores.clone())
     torch.testing.assert_close(rules.apply(scores.clone(), 0, [5] * 3), expected)
     rules.note(torch.tensor([9, 9, 10]))

@@ -285,11 +285,11 @@ def make_writer(task: Rewrite, family: str, seed: int = 0) -> tuple[Built, Input
     """One some of whose texts end: its end changes places with a token that it writes now and then."""
     apart = {"tied": False} if family != "transformer" else {"tied": False, "shared_embedding": False}
     built, reader = make(task, family, length=128, seed=seed, **apart)
-    writer = Writer(prepared(built.network), prompts.Reader(built.saved, reader.tokenizer, reader.ends), {})
+    writer = Writer(prepared(built.network), prompts.PromptReader(built.saved, reader.tokenizer, reader.ends), {})
     rows = [one.ids.tolist() for one in task.inputs(asked(SHORT), reader)]
     written = writer.generate(rows, max_new_tokens=task.most_new, beams=task.beams)
     counts = Counter(token for row in written for token in set(row))
-    sometimes, end = max(counts, key=lambda token: (counts[token] < len(rows), counts[token])), reader.ends.ends[0]
+    sometimes, end = max(counts, key=lambda token: (counts[token] < len(rows), counts[token])), reader.ends.end_ids[0]
     with torch.no_grad():
         out = built.network.head(task.head).out.weight
         out[[sometimes, end]] = out[[end, sometimes]]

@@ -37,11 +37,11 @@ def describe_machine() -> dict[str, Any]:
     """What weft computes with here, and which of its kernels serve."""
     import torch
 
-    from weft.generate.whole import missing_kernels as missing_of_writing
+    from weft.generate.layer_kernel import missing_generation_kernels
     from weft.model.kernel_report import missing_kernels
     from weft.version import VERSION
 
-    missing = {**missing_kernels(), **missing_of_writing()}
+    missing = {**missing_kernels(), **missing_generation_kernels()}
     return {
         "weft": VERSION,
         "torch": torch.__version__,

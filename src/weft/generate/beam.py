@@ -20,13 +20,13 @@ from weft.generate.cache import rows_of
 from weft.generate.decoder import Decoder, Ids
 from weft.generate.next_token import Rules
 from weft.generate.settings import Settings
-from weft.generate.write import Finish, Task
+from weft.generate.write import DecodeSpec, Finish
 
 LOST = -1e9  # the score of a beam that is none
 
 
 @dataclass(frozen=True)
-class Found:
+class Hypothesis:
     """A finished text."""
 
     score: float
@@ -45,7 +45,7 @@ class _Search:
         self.scores = [0.0] + [LOST] * (beams - 1)
         self.tokens = np.zeros((beams, 0), dtype=np.int64)
         self.log_probs = np.zeros((beams, 0))
-        self.found: list[Found] = []
+        self.found: list[Hypothesis] = []
         self.is_over = False
 
     def advance(
@@ -77,7 +77,7 @@ class _Search:
 
     def _finish(self, score: float, beam: int, token: int, log_prob: float, finish: Finish) -> None:
         tokens, log_probs = [*self.tokens[beam].tolist(), token], [*self.log_probs[beam].tolist(), log_prob]
-        self.found.append(Found(score, tokens, log_probs, finish))
+        self.found.append(Hypothesis(score, tokens, log_probs, finish))
         # A stable sort: of equals the earlier one stays.
         self.found = sorted(self.found, key=lambda text: -text.score)[: self.beams]
 
@@ -91,25 +91,29 @@ class _Search:
 
 
 def search(
-    task: Task,
+    spec: DecodeSpec,
     prompts: Sequence[Ids],
     sources: Sequence[Ids] | None,
     mosts: Sequence[int],
     ends_text: Callable[[int, list[int]], bool] | None,
-) -> list[list[Found]]:
+) -> list[list[Hypothesis]]:
     """The finished texts of each prompt, best first, of at most so many tokens each. `ends_text` tells whether a
     prompt's tokens hold a stop string.
     """
-    settings = task.settings
+    settings = spec.settings
     assert settings.beams is not None
     groups = settings.groups or 1
     beams = settings.beams // groups
-    decoder = Decoder(task.network, prompts, sources, max(mosts))
-    rules = Rules(settings, task.ends, [prompt for prompt in prompts for _ in range(settings.beams)], decoder.logits)
+    decoder = Decoder(spec.network, prompts, sources, max(mosts))
+    rules = Rules(
+        settings, spec.start_end, [prompt for prompt in prompts for _ in range(settings.beams)], decoder.logits
+    )
     decoder.share_source(settings.beams)
     searches = [[_Search(beams, most, settings) for _ in range(groups)] for most in mosts]
     running = list(range(len(prompts)))
-    wanted = max(2, 1 + len(task.ends.ends)) * beams  # so many that enough go on, even if all ends are among them
+    wanted = (
+        max(2, 1 + len(spec.start_end.end_ids)) * beams
+    )  # so many that enough go on, even if all ends are among them
 
     for step in range(max(mosts)):
         raw = decoder.logits.log_softmax(-1)
@@ -124,7 +128,7 @@ def search(
             proposed = _propose(scores[:, group], raw[:, group], [one.scores for one in its], wanted, taken, settings)
             for place, (prompt, one) in enumerate(zip(running, its, strict=True)):
                 before = one.tokens
-                chosen = one.advance(proposed[place], lambda tokens, p=prompt: _finish(tokens, p, task, ends_text))
+                chosen = one.advance(proposed[place], lambda tokens, p=prompt: _finish(tokens, p, spec, ends_text))
                 depth = max(depth, _depth(before, chosen))
                 parents[place, group] = chosen + (place * groups + group) * beams
                 if taken is not None:
@@ -173,9 +177,9 @@ def _propose(
 
 
 def _finish(
-    tokens: list[int], prompt: int, task: Task, ends_text: Callable[[int, list[int]], bool] | None
+    tokens: list[int], prompt: int, spec: DecodeSpec, ends_text: Callable[[int, list[int]], bool] | None
 ) -> Finish | None:
-    if tokens[-1] in task.ends.ends:
+    if tokens[-1] in spec.start_end.end_ids:
         return "end"
     return "stop" if ends_text is not None and ends_text(prompt, tokens) else None
 
@@ -186,7 +190,7 @@ def _depth(tokens: np.ndarray, parents: np.ndarray) -> int:
     return len(differs) - int(differs.argmax()) if differs.any() else 0
 
 
-def _ranked(groups: list[_Search]) -> list[Found]:
+def _ranked(groups: list[_Search]) -> list[Hypothesis]:
     """The best of each group first, then the second best of each: groups are there to be seen."""
     ranked = [(rank, -found.score, found) for group in groups for rank, found in enumerate(group.found)]
     return [found for _, _, found in sorted(ranked, key=lambda item: item[:2])]

@@ -22,16 +22,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from weft.compiled import threads
-from weft.generate.kernels import Kernels, load_kernels
-from weft.generate.whole import WholeLayer
+from weft.generate.kernels import GenerationKernels, load_generation_kernels
+from weft.generate.layer_kernel import LayerKernel
 from weft.model.attention import View, attend
 from weft.model.packed import Packed
 from weft.model.positions import RelativeBias
 from weft.model.stack import Stack
 
-BLOCK, ROOM = 64, 256  # columns that a slab grows by at the least, and has free to begin with at the most
-SLACK, SHARE = 64, 1.25  # a group's longest sequence has at most SHARE · shortest + SLACK tokens;
-KERNEL_SLACK, KERNEL_SHARE = 256, 4.0  # more, where short ones cost memory only
+_BLOCK, _ROOM = 64, 256  # columns that a slab grows by at the least, and has free to begin with at the most
+_SLACK, _SHARE = 64, 1.25  # a group's longest sequence has at most _SHARE · shortest + _SLACK tokens;
+_KERNEL_SLACK, _KERNEL_SHARE = 256, 4.0  # more, where short ones cost memory only
 
 
 class Slab:
@@ -81,7 +81,7 @@ class Slab:
         if self.end == self.store.shape[4]:
             # What nobody sees any more is left behind.
             width = self.end - self.first
-            shape = [*self.store.shape[:4], width + max(BLOCK, width // 2), self.store.shape[5]]
+            shape = [*self.store.shape[:4], width + max(_BLOCK, width // 2), self.store.shape[5]]
             store = self.store.new_empty(shape)
             store[..., :width, :] = self.store[..., self.first : self.end, :]
             self.store, self.end = store, width
@@ -159,7 +159,7 @@ class Slab:
         )  # fmt: skip
         return out
 
-    def run(self, layer: int, whole: WholeLayer, x_RW: Tensor, view: View, start: int, bias: Tensor | None) -> None:
+    def run(self, layer: int, whole: LayerKernel, x_RW: Tensor, view: View, start: int, bias: Tensor | None) -> None:
         """`view` is of the whole batch, in which these rows come from `start` on."""
         if self.work is None:
             self.work = x_RW.new_empty(self.rows * whole.work_per_row)
@@ -198,7 +198,7 @@ class Slab:
         return mixed.reshape(q_RHD.shape)
 
 
-class Groups:
+class SlabGroups:
     """Slabs for a whole batch, in its order."""
 
     def __init__(self, stack: Stack, lengths: Sequence[int], heads: int, room: int, like: Tensor) -> None:
@@ -248,8 +248,8 @@ class Groups:
         return torch.cat([slab.attend(layer, q, its, scale, window, bias) for slab, q, its, bias in parts])
 
 
-def _kernels_for(like: Tensor) -> Kernels | None:
-    return load_kernels() if like.device.type == "cpu" and like.dtype == torch.float32 else None
+def _kernels_for(like: Tensor) -> GenerationKernels | None:
+    return load_generation_kernels() if like.device.type == "cpu" and like.dtype == torch.float32 else None
 
 
 def _pointer(tensor: Tensor | None) -> tuple[int | None, int]:
@@ -259,7 +259,7 @@ def _pointer(tensor: Tensor | None) -> tuple[int | None, int]:
 
 def _cuts(lengths: Sequence[int], has_kernels: bool) -> list[int]:
     """Where a row of lengths is cut into groups of like ones."""
-    slack, share = (KERNEL_SLACK, KERNEL_SHARE) if has_kernels else (SLACK, SHARE)
+    slack, share = (_KERNEL_SLACK, _KERNEL_SHARE) if has_kernels else (_SLACK, _SHARE)
     cuts, low, high = [0], lengths[0], lengths[0]
     for place, length in enumerate(lengths):
         low, high = min(low, length), max(high, length)
@@ -269,27 +269,27 @@ def _cuts(lengths: Sequence[int], has_kernels: bool) -> list[int]:
     return [*cuts, len(lengths)]
 
 
-class KeyValues:
+class KeyValueCache:
     """The past of a Transformer's decoder: of what it writes, and of the source it writes from."""
 
     def __init__(self, stack: Stack, room: int) -> None:
-        self.stack, self.room = stack, min(room, ROOM)
-        self.written: Groups | None = None
-        self.source: Groups | None = None
-        self.layers = [KeptLayer(self, layer) for layer in range(stack.spec.layers)]
+        self.stack, self.room = stack, min(room, _ROOM)
+        self.written: SlabGroups | None = None
+        self.source: SlabGroups | None = None
+        self.layers = [LayerCache(self, layer) for layer in range(stack.spec.layers)]
         self.is_empty = True
         self.biases: list[Tensor | None] = []
 
     def read_source(self, memory_TW: Tensor, source: Packed) -> None:
         """The encoder's output, as keys and values of every layer."""
-        self.source = Groups(self.stack, source.lengths, self.stack.spec.block.attention.heads, 0, memory_TW)
+        self.source = SlabGroups(self.stack, source.lengths, self.stack.spec.block.attention.heads, 0, memory_TW)
         for layer, block in enumerate(self.stack.blocks):
             looker: Any = block.cross  # a module, or its lean form
             self.source.fill(layer, *looker.keys_and_values(memory_TW))
 
     def begin(self, batch: Packed, like: Tensor) -> None:
         heads = self.stack.spec.block.attention.key_value_heads
-        self.written = Groups(self.stack, batch.lengths, heads, self.room, like)
+        self.written = SlabGroups(self.stack, batch.lengths, heads, self.room, like)
 
     def open_column(self) -> None:
         self.is_empty = False
@@ -326,13 +326,13 @@ def _bias(relative: RelativeBias | None, length: int) -> Tensor | None:
     return None if relative is None else relative.of_last(length)
 
 
-class KeptLayer:
+class LayerCache:
     """One layer's share of the past."""
 
-    def __init__(self, past: KeyValues, layer: int) -> None:
+    def __init__(self, past: KeyValueCache, layer: int) -> None:
         self.past, self.layer = past, layer
 
-    def run(self, whole: WholeLayer, x_TW: Tensor, view: View) -> bool:
+    def run(self, whole: LayerKernel, x_TW: Tensor, view: View) -> bool:
         """The whole layer in one call for each slab, `x` in place; false if it cannot be done so."""
         past = self.past
         if past.is_empty or past.written is None or x_TW.dtype is not torch.float32 or not x_TW.is_contiguous():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import WeftError
-from weft.generate.cache import KeyValues, rows_of
+from weft.generate.cache import KeyValueCache, rows_of
 from weft.model.network import Network
 from weft.model.packed import Packed, pack
 from weft.model.recurrent import RecurrentPast
@@ -21,7 +21,7 @@ Ids = Sequence[int]
 
 
 @contextmanager
-def undisturbed(network: Network) -> Iterator[None]:
+def plain_inference(network: Network) -> Iterator[None]:
     """Without gradients, and without the caller's autocast: kernels read what they are given as it is."""
     device = next(network.parameters()).device.type
     with torch.inference_mode(), torch.autocast(device, enabled=False):
@@ -35,11 +35,11 @@ class Decoder:
         self.network = network
         self.head = network.head("causal" if sources is None else "seq2seq")
         self.device = next(network.parameters()).device
-        self.past: KeyValues | RecurrentPast
+        self.past: KeyValueCache | RecurrentPast
         if network.decoder is None:
             self.past = RecurrentPast()
         else:
-            self.past = KeyValues(network.decoder, room)
+            self.past = KeyValueCache(network.decoder, room)
         if sources is not None:
             source = pack(sources).to(self.device)
             self.past.read_source(network.encode(source), source)
@@ -67,31 +67,31 @@ class Decoder:
             lengths=(1,) * rows,
             runs=((rows, 1),),
         )
-        if isinstance(self.past, KeyValues):
+        if isinstance(self.past, KeyValueCache):
             self.past.open_column()
         self.logits = self.head(self.network.read_on(batch, self.past), batch).float()
 
     def keep(self, rows: np.ndarray) -> None:
         """Only these rows go on; one may be there several times. In order."""
         self._pick(rows)
-        if isinstance(self.past, KeyValues):
+        if isinstance(self.past, KeyValueCache):
             self.past.keep(rows)
 
     def keep_sources(self, sources: np.ndarray, per_source: int) -> None:
         """Only what is written from these goes on; each has `per_source` rows, which look at it together."""
         self._pick(rows_of(sources, per_source))
-        if isinstance(self.past, KeyValues):
+        if isinstance(self.past, KeyValueCache):
             self.past.keep_sources(sources, per_source)
 
     def share_source(self, per_source: int) -> None:
         """Each row becomes `per_source` rows, neighbours, which go on looking at one source together."""
         self._pick(np.repeat(np.arange(self.rows), per_source))
-        if isinstance(self.past, KeyValues):
+        if isinstance(self.past, KeyValueCache):
             self.past.share_source(per_source)
 
     def reorder(self, parents: np.ndarray, depth: int) -> None:
         """Row r goes on from row parents[r], both of one prompt; only their last `depth` tokens differ at all."""
-        if isinstance(self.past, KeyValues):
+        if isinstance(self.past, KeyValueCache):
             self.past.reorder(parents, depth)
         else:
             self._pick(parents)

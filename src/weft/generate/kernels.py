@@ -1,4 +1,4 @@
-"""Kernels for writing, compiled here and now where there is a C compiler.
+"""GenerationKernels for writing, compiled here and now where there is a C compiler.
 
 Writing a token multiplies a handful of rows with every weight once, and looks once at every key and value. torch's
 matrix product is made for many rows: with 4 of them it reads memory at half the speed that is there, with 16 at less.
@@ -16,25 +16,25 @@ import torch
 
 from weft.compiled import Kernel, load_tried, open_library, threads
 
-SOURCE = Path(__file__).with_name("kernels.c")
-COLUMNS = 64  # as in kernels.c
+_KERNEL_SOURCE = Path(__file__).with_name("kernels.c")
+BLOCK_COLUMNS = 64  # as in kernels.c
 MOST_ROWS = 64  # beyond, torch's own product is as fast
 
 
-class Kernels(NamedTuple):
+class GenerationKernels(NamedTuple):
     multiply: Kernel
     attend: Kernel
     run: Kernel
 
 
 @functools.cache
-def load_kernels() -> Kernels | None:
+def load_generation_kernels() -> GenerationKernels | None:
     return load_tried("writing", _open, (_multiplies, _attends))
 
 
-def _open() -> Kernels:
-    found = open_library(SOURCE)
-    kernels = Kernels(found.weft_multiply, found.weft_attend, found.weft_run)
+def _open() -> GenerationKernels:
+    found = open_library(_KERNEL_SOURCE)
+    kernels = GenerationKernels(found.weft_multiply, found.weft_attend, found.weft_run)
     pointer, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     strided = [pointer, number]
     kernels.multiply.argtypes = [pointer] * 4 + [number] * 3 + [flag] * 2
@@ -47,11 +47,11 @@ def _open() -> Kernels:
     return kernels
 
 
-def _multiplies(kernels: Kernels) -> bool:
+def _multiplies(kernels: GenerationKernels) -> bool:
     """1 to 14 rows, a width that does not fill its blocks."""
-    chance, depth, width, count = torch.Generator().manual_seed(0), 5, COLUMNS + 3, 2
-    weight = torch.randn(count * COLUMNS, depth, generator=chance, dtype=torch.float32)
-    blocks = weight.view(count, COLUMNS, depth).transpose(1, 2).contiguous()
+    chance, depth, width, count = torch.Generator().manual_seed(0), 5, BLOCK_COLUMNS + 3, 2
+    weight = torch.randn(count * BLOCK_COLUMNS, depth, generator=chance, dtype=torch.float32)
+    blocks = weight.view(count, BLOCK_COLUMNS, depth).transpose(1, 2).contiguous()
     for rows in (*range(1, 15), 100):  # the last is shared out among threads
         x, out = (
             torch.randn(rows, depth, generator=chance, dtype=torch.float32),
@@ -63,7 +63,7 @@ def _multiplies(kernels: Kernels) -> bool:
     return True
 
 
-def _attends(kernels: Kernels) -> bool:
+def _attends(kernels: GenerationKernels) -> bool:
     """Two heads that share keys, which begin at the third of nine columns; the last is new."""
     chance, heads, width, columns, begin = torch.Generator().manual_seed(0), 2, 5, 9, 2
     q, new = (

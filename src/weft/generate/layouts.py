@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from weft.compiled import Kernel, threads
-from weft.generate.kernels import COLUMNS, MOST_ROWS, load_kernels
+from weft.generate.kernels import BLOCK_COLUMNS, MOST_ROWS, load_generation_kernels
 
 
 class Layout(Protocol):
@@ -30,7 +30,7 @@ class Layout(Protocol):
         """sum_ + x W + b, in place."""
 
 
-class Columns:
+class TransposedLayout:
     def __init__(self, linear: nn.Linear) -> None:
         self.columns, self.bias = linear.weight.detach().T.contiguous(), linear.bias
 
@@ -41,13 +41,13 @@ class Columns:
         return (sum_ if self.bias is None else sum_.add_(self.bias)).addmm_(x, self.columns)
 
 
-class Blocks:
+class BlockedLayout:
     def __init__(self, linear: nn.Linear, kernel: Kernel) -> None:
         self.kernel = kernel
         self.weight, self.bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
         self.width, self.depth = self.weight.shape
-        padded = F.pad(self.weight, (0, 0, 0, -self.width % COLUMNS))
-        self.blocks = padded.view(-1, COLUMNS, self.depth).transpose(1, 2).contiguous()
+        padded = F.pad(self.weight, (0, 0, 0, -self.width % BLOCK_COLUMNS))
+        self.blocks = padded.view(-1, BLOCK_COLUMNS, self.depth).transpose(1, 2).contiguous()
         self.addresses = self.blocks.data_ptr(), None if self.bias is None else self.bias.data_ptr()
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class Blocks:
         return out
 
 
-class Int8:
+class Int8Layout:
     def __init__(self, linear: nn.Linear) -> None:
         weight = linear.weight.detach().float()
         scale = weight.abs().amax(dim=1).clamp_(min=1e-12) / 127
@@ -88,7 +88,7 @@ class Int8:
         return sum_.add_(self(x))
 
 
-class LaidOut(nn.Module):
+class LaidOutLinear(nn.Module):
     """In the place of a linear layer."""
 
     def __init__(self, linear: nn.Linear, *, int8: bool) -> None:
@@ -101,6 +101,6 @@ class LaidOut(nn.Module):
 
 def layout_of(linear: nn.Linear, *, int8: bool) -> Layout:
     if int8:
-        return Int8(linear)
-    kernels = load_kernels() if linear.weight.dtype == torch.float32 else None
-    return Columns(linear) if kernels is None else Blocks(linear, kernels.multiply)
+        return Int8Layout(linear)
+    kernels = load_generation_kernels() if linear.weight.dtype == torch.float32 else None
+    return TransposedLayout(linear) if kernels is None else BlockedLayout(linear, kernels.multiply)

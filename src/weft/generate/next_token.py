@@ -15,22 +15,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.generate.ends import Ends
 from weft.generate.settings import Settings
+from weft.generate.start_end_tokens import StartEndTokens
 from weft.tokens.keyed_shuffle import mix
 
 # Tokens that hold the top-p of most distributions: to sort a whole large vocabulary costs more than a step.
-ENOUGH = 256
+_SHORTLIST = 256
 
 
 class Rules:
     """What changes the scores before a token is chosen; one row for each sequence."""
 
-    def __init__(self, settings: Settings, ends: Ends, prompts: Sequence[Sequence[int]], like: Tensor) -> None:
-        self.settings, self.ends = settings, ends
+    def __init__(
+        self, settings: Settings, start_end: StartEndTokens, prompts: Sequence[Sequence[int]], like: Tensor
+    ) -> None:
+        self.settings, self.start_end = settings, start_end
         device, vocabulary = like.device, like.shape[-1]
-        self.banned = torch.tensor([*ends.banned, *settings.banned], dtype=torch.long, device=device)
-        self.end_ids = torch.tensor(ends.ends, dtype=torch.long, device=device)
+        self.banned = torch.tensor([*start_end.banned_ids, *settings.banned], dtype=torch.long, device=device)
+        self.end_ids = torch.tensor(start_end.end_ids, dtype=torch.long, device=device)
         self.seen: Tensor | None = None  # (R, V) in prompt or text
         self.written: Tensor | None = None  # (R, V) times in the text
         if settings.repetition_penalty != 1.0:
@@ -52,9 +54,11 @@ class Rules:
             scores_RV = scores_RV.index_fill_(1, self.banned, -torch.inf)
         if step < self.settings.min_new_tokens and len(self.end_ids):
             scores_RV = scores_RV.index_fill_(1, self.end_ids, -torch.inf)
-        if self.ends.forced is not None and (last := [row for row, most in enumerate(mosts) if step == most - 1]):
+        if self.start_end.forced_end_id is not None and (
+            last := [row for row, most in enumerate(mosts) if step == most - 1]
+        ):
             scores_RV[last] = -torch.inf
-            scores_RV[last, self.ends.forced] = 0.0
+            scores_RV[last, self.start_end.forced_end_id] = 0.0
         return scores_RV
 
     def note(self, tokens_R: Tensor) -> None:
@@ -71,7 +75,7 @@ class Rules:
             self.written = self.written[torch.as_tensor(rows, device=self.written.device)]
 
 
-def left_over(scores_RV: Tensor, settings: Settings) -> tuple[Tensor, Tensor | None]:
+def filtered_probabilities(scores_RV: Tensor, settings: Settings) -> tuple[Tensor, Tensor | None]:
     """Probabilities (R, K) of what the filters leave, each row's likeliest first, and which tokens they are; without
     any filter all of the vocabulary, in its order (no tokens then).
     """
@@ -99,8 +103,8 @@ def _shortlist(scores: Tensor, settings: Settings) -> tuple[Tensor, Tensor | Non
         return best.values.softmax(-1), best.indices
     if settings.top_p is None:
         return scores.softmax(-1), None
-    if vocabulary > 4 * ENOUGH:
-        best = scores.topk(ENOUGH)
+    if vocabulary > 4 * _SHORTLIST:
+        best = scores.topk(_SHORTLIST)
         probabilities = (best.values - scores.logsumexp(-1, keepdim=True)).exp()
         if bool((probabilities.sum(-1) >= settings.top_p).all()):
             return probabilities, best.indices
@@ -124,7 +128,7 @@ def likeliest(scores_RV: Tensor) -> Tensor:
     return torch.from_numpy(scores_RV.numpy().argmax(-1)) if scores_RV.device.type == "cpu" else scores_RV.argmax(-1)
 
 
-def draw(probabilities_RK: Tensor, tokens_RK: Tensor | None, chance_R: Tensor) -> Tensor:
+def draw_tokens(probabilities_RK: Tensor, tokens_RK: Tensor | None, chance_R: Tensor) -> Tensor:
     """The token at which the running sum passes `chance` of the whole."""
     total = probabilities_RK.double().cumsum(-1)
     place = torch.searchsorted(total, chance_R[:, None].to(total.device) * total[:, -1:], right=True)
@@ -134,14 +138,14 @@ def draw(probabilities_RK: Tensor, tokens_RK: Tensor | None, chance_R: Tensor) -
     return (place if tokens_RK is None else tokens_RK.gather(-1, place))[:, 0]
 
 
-class Chances:
+class RandomStreams:
     """A stream of numbers in [0, 1) for each sequence (splitmix64: Steele et al. 2014)."""
 
     def __init__(self, keys: np.ndarray) -> None:
         self.keys = keys
 
     @classmethod
-    def seeded(cls, seed: int, prompts: Sequence[Sequence[int]]) -> "Chances":
+    def seeded(cls, seed: int, prompts: Sequence[Sequence[int]]) -> "RandomStreams":
         """Equal prompts are told apart by how many of them came before."""
         seen: Counter[bytes] = Counter()
         keys = []
@@ -157,5 +161,5 @@ class Chances:
         bits = mix(self.keys + np.uint64((step + 1) * 0x9E3779B97F4A7C15 % 2**64))
         return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
-    def of(self, rows: Sequence[int] | np.ndarray) -> "Chances":
-        return Chances(self.keys[np.asarray(rows)])
+    def of(self, rows: Sequence[int] | np.ndarray) -> "RandomStreams":
+        return RandomStreams(self.keys[np.asarray(rows)])

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from weft.errors import InputError
-from weft.generate.layouts import LaidOut
-from weft.generate.lean import make_lean
+from weft.generate.inference_block import inference_blocks
+from weft.generate.layouts import LaidOutLinear
 from weft.model.network import Network
 
 _State = tuple[tuple[int, int], ...]
@@ -38,12 +38,12 @@ def _prepare(network: Network, *, int8: bool) -> Network:
     if not on_cpu:
         return ready
     if ready.decoder is not None:
-        lean = make_lean(ready.decoder.blocks, int8=int8)
+        lean = inference_blocks(ready.decoder.blocks, int8=int8)
         del ready.decoder.blocks
         ready.decoder.blocks = lean  # which are no modules
     for kind in ready.heads:
         if kind in ("causal", "seq2seq"):
-            ready.heads[kind].out = LaidOut(ready.heads[kind].out, int8=int8)
+            ready.heads[kind].out = LaidOutLinear(ready.heads[kind].out, int8=int8)
     return ready
 
 

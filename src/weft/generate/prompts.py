@@ -11,21 +11,21 @@ import numpy as np
 import torch
 
 from weft.errors import InputError
-from weft.generate.ends import Ends
 from weft.generate.framing import Framing, Turn
-from weft.generate.settings import NEW_TOKENS, Settings
+from weft.generate.settings import DEFAULT_NEW_TOKENS, Settings
+from weft.generate.start_end_tokens import StartEndTokens
 from weft.model.network import Architecture
 from weft.model.positions import longest
 from weft.progress import say
 from weft.tokenizer.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
-MOST_CHARACTERS = 1_000_000  # of a prompt
-MOST_SCORES = 2**30  # numbers that the biases of a relative model may be, which grow with the square of a source
+MOST_PROMPT_CHARACTERS = 1_000_000  # of a prompt
+_MOST_BIASES = 2**30  # numbers that the biases of a relative model may be, which grow with the square of a source
 
 
 @dataclass(frozen=True)
-class Asked:
+class EncodedPrompt:
     """A prompt, made out: token ids for the decoder, and of an encoder–decoder for the encoder."""
 
     prompt: list[int]
@@ -33,17 +33,21 @@ class Asked:
     is_text: bool
 
 
-class Reader:
+class PromptReader:
     def __init__(
-        self, architecture: Architecture, tokenizer: Tokenizer | None, ends: Ends, framing: Framing | None = None
+        self,
+        architecture: Architecture,
+        tokenizer: Tokenizer | None,
+        start_end: StartEndTokens,
+        framing: Framing | None = None,
     ) -> None:
         """`framing`: of texts, as a model that was tuned to answer them read them in training."""
         self.framing = framing
-        self._tokenizer, self.ends, self.vocabulary = tokenizer, ends, architecture.vocabulary
+        self._tokenizer, self.start_end, self.vocabulary = tokenizer, start_end, architecture.vocabulary
         self.limit = longest(architecture.embedding.positions)  # tokens that the model can read, if there is a limit
         self.has_source = architecture.is_encoder_decoder
         heads = architecture.encoder.block.attention.heads if architecture.encoder else 1
-        self.longest_source = math.isqrt(MOST_SCORES // heads)
+        self.longest_source = math.isqrt(_MOST_BIASES // heads)
 
     @property
     def has_tokenizer(self) -> bool:
@@ -55,11 +59,11 @@ class Reader:
             raise InputError("This model has no tokenizer, so it takes and writes token ids only.")
         return self._tokenizer
 
-    def ask(self, prompt: Prompt, what: str, settings: Settings, history: Sequence[Turn] = ()) -> Asked:
+    def read(self, prompt: Prompt, what: str, settings: Settings, history: Sequence[Turn] = ()) -> EncodedPrompt:
         """`what` it is called in a complaint: "Prompt 3". `history`: the turns of a conversation before it."""
         is_text, framing = isinstance(prompt, str), self.framing
         ids = self.ids_of(framing.source(prompt) if framing and isinstance(prompt, str) else prompt, what)
-        if framing and is_text and not self.has_source and self.ends.ends:
+        if framing and is_text and not self.has_source and self.start_end.end_ids:
             ids = self._framed(framing, ids, history, settings)
         if self.has_source:
             if not ids:
@@ -67,12 +71,12 @@ class Reader:
             most = min(self.limit or len(ids), self.longest_source)
             if len(ids) > most:
                 raise InputError(f"{what} has {len(ids)} tokens; this model reads at most {most}.")
-            assert self.ends.start is not None  # a decoder always has one
-            asked = Asked([self.ends.start], ids, is_text)
+            assert self.start_end.start_id is not None  # a decoder always has one
+            asked = EncodedPrompt([self.start_end.start_id], ids, is_text)
         else:
-            if not ids and self.ends.start is None:
+            if not ids and self.start_end.start_id is None:
                 raise InputError(f"{what} is empty, and this model has no start token to begin with.")
-            asked = Asked(ids or [self.ends.start or 0], None, is_text)
+            asked = EncodedPrompt(ids or [self.start_end.start_id or 0], None, is_text)
         if self.limit is not None and not settings.slide:
             self._check_fits(asked.prompt, what, settings)
         return asked
@@ -81,14 +85,14 @@ class Reader:
         engine, limits = self.tokenizer.engine, [self.limit, framing.most_tokens]
         before = framing.opening(engine)
         source = ids[len(before) :] if ids[: len(before)] == before else ids
-        new = max(settings.max_new_tokens or 0, settings.min_new_tokens) or NEW_TOKENS
-        most = min((limit for limit in limits if limit is not None), default=MOST_CHARACTERS)
+        new = max(settings.max_new_tokens or 0, settings.min_new_tokens) or DEFAULT_NEW_TOKENS
+        most = min((limit for limit in limits if limit is not None), default=MOST_PROMPT_CHARACTERS)
         room = max(most - new, most // 2)
-        around = len(before) + len(framing.between(engine, self.ends.ends[0]))
+        around = len(before) + len(framing.between(engine, self.start_end.end_ids[0]))
         if len(source) > room - around:
             said = "end" if not framing.is_reply else "beginning"
             say(f"The prompt has {len(source):,} tokens, and there is room for {room - around:,}: its {said} is cut.")
-        return framing.conversation(source, history, room, engine, self.ends.ends[0])
+        return framing.conversation(source, history, room, engine, self.start_end.end_ids[0])
 
     def _check_fits(self, ids: list[int], what: str, settings: Settings) -> None:
         assert self.limit is not None
@@ -105,11 +109,11 @@ class Reader:
                 f"all. Ask for at most {room}, or let the context slide (slide)."
             )
 
-    def most(self, asked: Asked, settings: Settings) -> int:
+    def most(self, asked: EncodedPrompt, settings: Settings) -> int:
         """How many tokens this row may write: as asked for, or what fits."""
         if settings.max_new_tokens is not None:
             return settings.max_new_tokens
-        most = max(NEW_TOKENS, settings.min_new_tokens)
+        most = max(DEFAULT_NEW_TOKENS, settings.min_new_tokens)
         return most if self.limit is None or settings.slide else min(most, self.limit - len(asked.prompt) + 1)
 
     def ids_of(self, prompt: Any, what: str) -> list[int]:
@@ -137,7 +141,12 @@ class Reader:
             say(f"{what}: {len(strange)} unknown to this model, {strange[0][:20]!r} for one.")
         ids = encoding.ids
         # Some tokenizers close a text with its end; one that is to be gone on with has none yet.
-        while not self.has_source and ids and ids[-1] in self.ends.ends and encoding.special_tokens_mask[len(ids) - 1]:
+        while (
+            not self.has_source
+            and ids
+            and ids[-1] in self.start_end.end_ids
+            and encoding.special_tokens_mask[len(ids) - 1]
+        ):
             ids = ids[:-1]
         return ids
 
@@ -157,8 +166,8 @@ class Reader:
 
 
 def _check_text(text: str, what: str) -> None:
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(f"{what} has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read.")
+    if len(text) > MOST_PROMPT_CHARACTERS:
+        raise InputError(f"{what} has {len(text):,} characters; at most {MOST_PROMPT_CHARACTERS:,} are read.")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -16,22 +16,22 @@ from weft.progress import say
 from weft.recipe.file import check_section
 from weft.recipe.section import Section
 
-NEW_TOKENS = 64
-MOST_ANSWERS = 100_000
+DEFAULT_NEW_TOKENS = 64
+_MOST_ANSWERS = 100_000
 Strategy = Literal["greedy", "sample", "beam"]
-GOES_WITH: dict[Strategy, tuple[str, ...]] = {
+_ONLY_WITH: dict[Strategy, tuple[str, ...]] = {
     "sample": ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed"),
     "beam": ("beams", "length_penalty", "early_stopping", "groups", "diversity"),
 }
 # What a folder's generation_config.json may recommend.
-RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "typical_p")
+_RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "typical_p")
 
 
 class Settings(Section):
     strategy: Strategy | None = Field(None, description="greedy, sample or beam")
-    max_new_tokens: int | None = Field(None, ge=1, description=f"at most so many ({NEW_TOKENS}, or what fits)")
+    max_new_tokens: int | None = Field(None, ge=1, description=f"at most so many ({DEFAULT_NEW_TOKENS}, or what fits)")
     min_new_tokens: int = Field(0, ge=0, description="no end token before so many")
-    n: int = Field(1, ge=1, le=MOST_ANSWERS, description="answers to each prompt: samples, or the best of the beams")
+    n: int = Field(1, ge=1, le=_MOST_ANSWERS, description="answers to each prompt: samples, or the best of the beams")
     stop: list[str] = Field([], description="the text ends before the first of these")
     stop_tokens: list[int] = Field([], description="token ids that end the text, besides the model's own")
     banned: list[int | str] = Field([], description="token ids, or words of one token, that are never written")
@@ -73,11 +73,11 @@ def settings_of(given: Mapping[str, Any], recommended: Mapping[str, Any] | None 
     if isinstance(values.get("stop"), str):
         values["stop"] = [values["stop"]]
     values.setdefault("strategy", _strategy(values))
-    for strategy, names in GOES_WITH.items():
+    for strategy, names in _ONLY_WITH.items():
         wrong = [name for name in names if name in values]
         if wrong and values["strategy"] in ["greedy", "sample", "beam"] and values["strategy"] != strategy:
             raise InputError(f"{wrong[0]} goes with strategy {strategy}, not {values['strategy']}.")
-    names = (*RECOMMENDED, "repetition_penalty") if values["strategy"] == "sample" else ("repetition_penalty",)
+    names = (*_RECOMMENDED, "repetition_penalty") if values["strategy"] == "sample" else ("repetition_penalty",)
     values = {**_usable(recommended or {}, names), **values}
     return _consistent(check_section(Settings, values, "generate"))
 
@@ -106,7 +106,7 @@ def _usable(recommended: Mapping[str, Any], names: Sequence[str]) -> dict[str, A
 
 
 def _strategy(values: Mapping[str, Any]) -> Strategy:
-    for strategy, names in reversed(GOES_WITH.items()):
+    for strategy, names in reversed(_ONLY_WITH.items()):
         if any(name in values for name in names):
             return strategy
     return "sample" if values.get("n", 1) != 1 else "greedy"

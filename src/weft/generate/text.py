@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from weft.tokenizer.tokenizer import Tokenizer
 
-TAIL = 16  # tokens that new ones are read together with
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes that are no character yet are decoded to
+_TAIL_TOKENS = 16  # tokens that new ones are read together with
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes that are no character yet are decoded to
 
 
 class Text:
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = ()) -> None:
         self.tokenizer, self.stops = tokenizer, stops
-        self.prompt, self.tokens = list(prompt[-TAIL:]), list[int]()
+        self.prompt, self.tokens = list(prompt[-_TAIL_TOKENS:]), list[int]()
         self.known, self.fresh = list(self.prompt), list[int]()  # whose text was taken, and whose was not yet
         self.whole = ""  # what is complete
         self.shown = 0  # characters of it that were handed on
@@ -26,9 +26,9 @@ class Text:
         self.tokens.append(token)
         self.fresh.append(token)
         piece = new_text(self.tokenizer, self.known, self.fresh)
-        if piece.endswith(UNFINISHED) and len(self.fresh) < TAIL:
+        if piece.endswith(_UNFINISHED) and len(self.fresh) < _TAIL_TOKENS:
             return  # perhaps the next token completes the character
-        self.known, self.fresh = [*self.known, *self.fresh][-TAIL:], []
+        self.known, self.fresh = [*self.known, *self.fresh][-_TAIL_TOKENS:], []
         self._take(piece)
 
     def _take(self, piece: str) -> None:
@@ -66,14 +66,14 @@ class Text:
 
 def new_text(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int]) -> str:
     """What `tokens` add to the prompt's text."""
-    tail = list(prompt[-TAIL:])
+    tail = list(prompt[-_TAIL_TOKENS:])
     before, after = tokenizer.decode(tail), tokenizer.decode([*tail, *tokens])
     if not after.startswith(before):
-        before = before.rstrip(UNFINISHED)  # the prompt ends within a character, which is whole by now
+        before = before.rstrip(_UNFINISHED)  # the prompt ends within a character, which is whole by now
     return after[len(before) :] if after.startswith(before) else tokenizer.decode(tokens)
 
 
-def cut(text: str, stops: Sequence[str]) -> str:
+def before_stop(text: str, stops: Sequence[str]) -> str:
     """The text before the first stop string."""
     places = [place for stop in stops if (place := text.find(stop)) >= 0]
     return text[: min(places)] if places else text

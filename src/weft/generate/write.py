@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from weft.generate.decoder import Decoder, Ids
-from weft.generate.ends import Ends
-from weft.generate.next_token import Chances, Rules, draw, left_over, likeliest
+from weft.generate.next_token import RandomStreams, Rules, draw_tokens, filtered_probabilities, likeliest
 from weft.generate.settings import Settings
+from weft.generate.start_end_tokens import StartEndTokens
 from weft.generate.text import Text
 from weft.model.network import Network
 
@@ -18,7 +18,7 @@ Finish = Literal["end", "stop", "length"]
 
 
 @dataclass
-class Row:
+class ActiveSequence:
     """A text being written: what the decoder was given, and what came of it."""
 
     prompt: Ids
@@ -54,38 +54,46 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Task:
+class DecodeSpec:
     """What all rows of a batch have in common."""
 
     network: Network
     settings: Settings
-    ends: Ends
+    start_end: StartEndTokens
     most: int  # new tokens of any row
     limit: int | None  # tokens that the decoder can read
     wants_log_probs: bool = False
 
 
-def write(
-    task: Task, rows: Sequence[Row], sources: Sequence[Ids] | None, chances: Chances | None, copies: int = 1
+def write_steps(
+    spec: DecodeSpec,
+    rows: Sequence[ActiveSequence],
+    sources: Sequence[Ids] | None,
+    chances: RandomStreams | None,
+    copies: int = 1,
 ) -> Iterator[None]:
     """A step at a time, one token for each row that is not done, until all are. Neighbouring rows, `copies` of them,
     have one prompt, and one source. With `chances` the token is drawn, without it is the likeliest.
     """
-    settings = task.settings
-    decoder = _read(task, rows, sources, copies)
+    settings = spec.settings
+    decoder = _read(spec, rows, sources, copies)
     if copies > 1:
         decoder.keep(np.repeat(np.arange(decoder.rows), copies))
         sources = None if sources is None else [source for source in sources for _ in range(copies)]
-    rules = Rules(settings, task.ends, [row.prompt for row in rows], decoder.logits)
-    for step in range(task.most):
-        if task.wants_log_probs:
+    rules = Rules(settings, spec.start_end, [row.prompt for row in rows], decoder.logits)
+    for step in range(spec.most):
+        if spec.wants_log_probs:
             log_probs = decoder.logits.log_softmax(-1)
         scores = rules.apply(decoder.logits, step, [row.most for row in rows])
-        tokens = likeliest(scores) if chances is None else draw(*left_over(scores, settings), chances.at(step))
+        tokens = (
+            likeliest(scores)
+            if chances is None
+            else draw_tokens(*filtered_probabilities(scores, settings), chances.at(step))
+        )
         rules.note(tokens)
         for row, token in zip(rows, tokens.tolist(), strict=True):
-            row.add(token, task.ends.ends)
-        if task.wants_log_probs:
+            row.add(token, spec.start_end.end_ids)
+        if spec.wants_log_probs:
             for row, number in zip(rows, log_probs.gather(1, tokens[:, None])[:, 0].tolist(), strict=True):
                 row.log_probs.append(number)
         yield
@@ -100,13 +108,13 @@ def write(
             decoder.keep(staying)
             rules.keep(staying)
             chances = None if chances is None else chances.of(staying)
-        if any(row.is_full(task.limit) for row in rows):
-            decoder = _read(task, rows, sources)
+        if any(row.is_full(spec.limit) for row in rows):
+            decoder = _read(spec, rows, sources)
         else:
             decoder.step(tokens)
 
 
-def _read(task: Task, rows: Sequence[Row], sources: Sequence[Ids] | None, copies: int = 1) -> Decoder:
+def _read(spec: DecodeSpec, rows: Sequence[ActiveSequence], sources: Sequence[Ids] | None, copies: int = 1) -> Decoder:
     room = max(row.most - len(row.tokens) for row in rows)
-    contexts = [row.context(task.limit) for row in rows]
-    return Decoder(task.network, contexts[::copies], sources, room)
+    contexts = [row.context(spec.limit) for row in rows]
+    return Decoder(spec.network, contexts[::copies], sources, room)

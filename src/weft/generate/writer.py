@@ -11,19 +11,19 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.generate.beam import search
-from weft.generate.decoder import undisturbed
-from weft.generate.ends import Ends
+from weft.generate.decoder import plain_inference
 from weft.generate.framing import Turn
-from weft.generate.next_token import Chances
-from weft.generate.prompts import Asked, Prompt, Reader, as_list
-from weft.generate.settings import NEW_TOKENS, settings_of
-from weft.generate.text import Text, cut, new_text
-from weft.generate.write import Finish, Row, Task, write
+from weft.generate.next_token import RandomStreams
+from weft.generate.prompts import EncodedPrompt, Prompt, PromptReader, as_list
+from weft.generate.settings import DEFAULT_NEW_TOKENS, settings_of
+from weft.generate.start_end_tokens import StartEndTokens
+from weft.generate.text import Text, before_stop, new_text
+from weft.generate.write import ActiveSequence, DecodeSpec, Finish, write_steps
 from weft.model.network import Network
 from weft.model.packed import order_by_length
 from weft.progress import track
 
-CACHE_BYTES, ROWS = 2**29, 64  # of a batch, at the most
+_MOST_CACHE_BYTES, _MOST_BATCH_ROWS = 2**29, 64  # of a batch, at the most
 
 
 @dataclass(frozen=True)
@@ -44,43 +44,43 @@ class _Batch:
 
 
 class Writer:
-    def __init__(self, network: Network, reader: Reader, recommended: dict[str, Any]) -> None:
+    def __init__(self, network: Network, reader: PromptReader, recommended: dict[str, Any]) -> None:
         """`network` is prepared to write; `recommended` is the folder's generation_config.json."""
         self.network, self.reader, self.recommended = network, reader, recommended
 
     def generate(self, prompts: Any, *, details: bool = False, progress: bool = False, **given: Any) -> Any:
         """An answer to each prompt; `n` > 1: a list of them, best first. With `details`, `Generation`s."""
         alone, listed = as_list(prompts)
-        task = self._task(given, details=details)
-        asked = [self.reader.ask(prompt, f"Prompt {place}", task.settings) for place, prompt in enumerate(listed)]
-        answers = self._answer(asked, task, progress=progress)
+        spec = self._spec(given, details=details)
+        asked = [self.reader.read(prompt, f"Prompt {place}", spec.settings) for place, prompt in enumerate(listed)]
+        answers = self._answer(asked, spec, progress=progress)
         shown: list[Any] = answers
         if not details:
             shown = [
                 [answer.text if one.is_text else answer.tokens for answer in row]
                 for one, row in zip(asked, answers, strict=True)
             ]
-        if task.settings.n == 1:
+        if spec.settings.n == 1:
             shown = [row[0] for row in shown]
         return shown[0] if alone else shown
 
     def stream(self, prompt: Prompt, *, history: Sequence[Turn] = (), **given: Any) -> Iterator[Any]:
         """The answer as it is written: pieces of text, or token ids."""
-        task = self._task(given, details=False)
-        if task.settings.strategy == "beam":
+        spec = self._spec(given, details=False)
+        if spec.settings.strategy == "beam":
             raise InputError("Beam search knows its text only at the end, so there is nothing to stream.")
-        if task.settings.n != 1:
+        if spec.settings.n != 1:
             raise InputError("A stream is one answer; n goes with generate.")
         alone, listed = as_list(prompt)
         if not alone:
             raise InputError("stream takes one prompt; for several use generate.")
-        asked = self.reader.ask(listed[0], "The prompt", task.settings, history)
-        row = self._row(asked, task, streams=asked.is_text)
-        return self._pieces(asked, row, write(task, [row], self._sources([asked]), self._chances([asked], task)))
+        asked = self.reader.read(listed[0], "The prompt", spec.settings, history)
+        row = self._row(asked, spec, streams=asked.is_text)
+        return self._pieces(asked, row, write_steps(spec, [row], self._sources([asked]), self._chances([asked], spec)))
 
-    def _pieces(self, asked: Asked, row: Row, steps: Iterator[None]) -> Iterator[Any]:
+    def _pieces(self, asked: EncodedPrompt, row: ActiveSequence, steps: Iterator[None]) -> Iterator[Any]:
         while row.finish is None:
-            with undisturbed(self.network):  # never around a yield: it would reach the caller
+            with plain_inference(self.network):  # never around a yield: it would reach the caller
                 next(steps)
             if not asked.is_text:
                 yield row.tokens[-1]
@@ -89,35 +89,37 @@ class Writer:
         if asked.is_text and row.text is not None and (piece := row.text.rest()):
             yield piece
 
-    def _answer(self, asked: list[Asked], task: Task, *, progress: bool) -> list[list[Generation]]:
-        chances, n = self._chances(asked, task), task.settings.n
+    def _answer(self, asked: list[EncodedPrompt], spec: DecodeSpec, *, progress: bool) -> list[list[Generation]]:
+        chances, n = self._chances(asked, spec), spec.settings.n
         answers: list[list[Generation]] = [[] for _ in asked]
-        batches = list(self._batches(asked, task))
+        batches = list(self._batches(asked, spec))
         for batch in track(batches, "Writing", unit="batches") if progress else batches:
             part = [asked[place] for place in batch.places]
-            with undisturbed(self.network):
-                if task.settings.strategy == "beam":
-                    found = self._search(part, task)
+            with plain_inference(self.network):
+                if spec.settings.strategy == "beam":
+                    found = self._search(part, spec)
                 else:
                     rows = [place * n + copy for place in batch.places for copy in batch.copies]
-                    found = self._write(part, task, len(batch.copies), None if chances is None else chances.of(rows))
+                    found = self._write(part, spec, len(batch.copies), None if chances is None else chances.of(rows))
             for place, answer in zip(batch.places, found, strict=True):
                 answers[place] += answer
         return answers
 
-    def _write(self, asked: list[Asked], task: Task, copies: int, chances: Chances | None) -> list[list[Generation]]:
-        rows = [self._row(one, task) for one in asked for _ in range(copies)]
-        for _ in write(task, rows, self._sources(asked), chances, copies):
+    def _write(
+        self, asked: list[EncodedPrompt], spec: DecodeSpec, copies: int, chances: RandomStreams | None
+    ) -> list[list[Generation]]:
+        rows = [self._row(one, spec) for one in asked for _ in range(copies)]
+        for _ in write_steps(spec, rows, self._sources(asked), chances, copies):
             pass
         answers = []
         for row in rows:
             assert row.finish is not None
-            text = self._text(row.prompt, row.tokens, task)
+            text = self._text(row.prompt, row.tokens, spec)
             answers.append(Generation(row.tokens, text, row.finish, sum(row.log_probs), row.log_probs))
         return [answers[start : start + copies] for start in range(0, len(answers), copies)]
 
-    def _search(self, asked: list[Asked], task: Task) -> list[list[Generation]]:
-        stops = task.settings.stop
+    def _search(self, asked: list[EncodedPrompt], spec: DecodeSpec) -> list[list[Generation]]:
+        stops = spec.settings.stop
         most = 4 * max(map(len, stops), default=0) + 8  # tokens at the end that can newly hold one
 
         def holds_stop(place: int, tokens: list[int]) -> bool:
@@ -125,70 +127,74 @@ class Writer:
             text = new_text(self.reader.tokenizer, before, tokens[-most:])
             return any(stop in text for stop in stops)
 
-        mosts = [self.reader.most(one, task.settings) for one in asked]
+        mosts = [self.reader.most(one, spec.settings) for one in asked]
         ends_text = holds_stop if stops else None
-        found = search(task, [one.prompt for one in asked], self._sources(asked), mosts, ends_text)
+        found = search(spec, [one.prompt for one in asked], self._sources(asked), mosts, ends_text)
         return [
             [
                 Generation(
-                    text.tokens, self._text(one.prompt, text.tokens, task), text.finish, text.score, text.log_probs
+                    text.tokens, self._text(one.prompt, text.tokens, spec), text.finish, text.score, text.log_probs
                 )
-                for text in texts[: task.settings.n]
+                for text in texts[: spec.settings.n]
             ]
             for one, texts in zip(asked, found, strict=True)
         ]
 
-    def _row(self, asked: Asked, task: Task, *, streams: bool = False) -> Row:
+    def _row(self, asked: EncodedPrompt, spec: DecodeSpec, *, streams: bool = False) -> ActiveSequence:
         """Text is made while a row is written only where somebody waits for it."""
         text = None
-        if streams or task.settings.stop:
-            text = Text(self.reader.tokenizer, self._before(asked.prompt), task.settings.stop)
-        return Row(asked.prompt, self.reader.most(asked, task.settings), text)
+        if streams or spec.settings.stop:
+            text = Text(self.reader.tokenizer, self._before(asked.prompt), spec.settings.stop)
+        return ActiveSequence(asked.prompt, self.reader.most(asked, spec.settings), text)
 
     def _before(self, prompt: Sequence[int]) -> Sequence[int]:
         """The text that the new one goes on with; a decoder's start token is none."""
         return () if self.reader.has_source else prompt
 
-    def _text(self, prompt: Sequence[int], tokens: list[int], task: Task) -> str | None:
+    def _text(self, prompt: Sequence[int], tokens: list[int], spec: DecodeSpec) -> str | None:
         if not self.reader.has_tokenizer:
             return None
-        kept = tokens[:-1] if tokens and tokens[-1] in task.ends.ends else tokens
-        return cut(new_text(self.reader.tokenizer, self._before(prompt), kept), task.settings.stop)
+        kept = tokens[:-1] if tokens and tokens[-1] in spec.start_end.end_ids else tokens
+        return before_stop(new_text(self.reader.tokenizer, self._before(prompt), kept), spec.settings.stop)
 
-    def _sources(self, asked: Sequence[Asked]) -> list[list[int]] | None:
+    def _sources(self, asked: Sequence[EncodedPrompt]) -> list[list[int]] | None:
         return [one.source for one in asked if one.source is not None] if self.reader.has_source else None
 
-    def _task(self, given: dict[str, Any], *, details: bool) -> Task:
-        settings, own, vocabulary = settings_of(given, self.recommended), self.reader.ends, self.reader.vocabulary
+    def _spec(self, given: dict[str, Any], *, details: bool) -> DecodeSpec:
+        settings, own, vocabulary = settings_of(given, self.recommended), self.reader.start_end, self.reader.vocabulary
         if settings.stop and not self.reader.has_tokenizer:
             raise InputError("This model has no tokenizer, so it knows no stop strings; stop_tokens are ids.")
         banned = [self.reader.token_of(item) for item in settings.banned]
         self.reader.check_ids(banned, "banned")
         self.reader.check_ids(settings.stop_tokens, "stop_tokens")
-        ends = Ends((*own.ends, *settings.stop_tokens), own.start, own.forced, own.banned)
-        out = {*banned, *ends.banned, *(ends.ends if settings.min_new_tokens else ())}
+        start_end = StartEndTokens(
+            (*own.end_ids, *settings.stop_tokens), own.start_id, own.forced_end_id, own.banned_ids
+        )
+        out = {*banned, *start_end.banned_ids, *(start_end.end_ids if settings.min_new_tokens else ())}
         if len(out) == vocabulary:
             raise InputError("Every token is banned, so nothing can be written.")
         update: dict[str, Any] = {"banned": banned}
         if settings.beams == 1:  # nothing to compare: the likeliest token each time
             update["strategy"] = "greedy"
         settings = settings.model_copy(update=update)
-        most = settings.max_new_tokens or max(NEW_TOKENS, settings.min_new_tokens)
-        return Task(self.network, settings, ends, most, self.reader.limit if settings.slide else None, details)
+        most = settings.max_new_tokens or max(DEFAULT_NEW_TOKENS, settings.min_new_tokens)
+        return DecodeSpec(
+            self.network, settings, start_end, most, self.reader.limit if settings.slide else None, details
+        )
 
-    def _chances(self, asked: Sequence[Asked], task: Task) -> Chances | None:
-        settings = task.settings
+    def _chances(self, asked: Sequence[EncodedPrompt], spec: DecodeSpec) -> RandomStreams | None:
+        settings = spec.settings
         if settings.strategy != "sample":
             return None
         seed = secrets.randbits(63) if settings.seed is None else settings.seed
         prompts = [one.prompt if one.source is None else one.source for one in asked for _ in range(settings.n)]
-        return Chances.seeded(seed, prompts)
+        return RandomStreams.seeded(seed, prompts)
 
-    def _batches(self, asked: Sequence[Asked], task: Task) -> Iterator[_Batch]:
+    def _batches(self, asked: Sequence[EncodedPrompt], spec: DecodeSpec) -> Iterator[_Batch]:
         """Prompts of like length together, so many rows as the cache has room for; of many answers to one prompt, some
         at a time.
         """
-        settings, copies = task.settings, range(task.settings.n)
+        settings, copies = spec.settings, range(spec.settings.n)
         if settings.strategy == "beam":
             rows, copies = settings.beams or 1, range(1)
         else:
@@ -199,8 +205,8 @@ class Writer:
                 yield _Batch(batch, copies)
                 batch = []
             if not batch:  # the longest of its batch
-                width = len(asked[place].prompt) + task.most + len(asked[place].source or ())
-                limit = max(1, min(ROWS, CACHE_BYTES // (width * self._bytes_per_token)))
+                width = len(asked[place].prompt) + spec.most + len(asked[place].source or ())
+                limit = max(1, min(_MOST_BATCH_ROWS, _MOST_CACHE_BYTES // (width * self._bytes_per_token)))
             if len(copies) > limit:
                 yield from (_Batch([place], copies[start : start + limit]) for start in range(0, len(copies), limit))
             else:

@@ -1,7 +1,7 @@
 """How much of a text a model reads for a task: its own limit, or the length it was tuned with."""
 
 from weft.errors import FolderError, RecipeError
-from weft.generate.ends import read_ends
+from weft.generate.start_end_tokens import read_start_end_tokens
 from weft.interchange.folder import Description
 from weft.model.network import Architecture
 from weft.model.positions import longest
@@ -24,7 +24,7 @@ def input_spec_for(
             "belong together."
         )
     has_source = architecture.is_encoder_decoder
-    ends = read_ends(
+    ends = read_start_end_tokens(
         description.config, description.generation, tokenizer, vocabulary=architecture.vocabulary, has_source=has_source
     )
     return InputSpec(

@@ -81,7 +81,7 @@ class Rewrite(Task):
         return replace(self, most_new=min(max(8, int(usual * ROOM_TO_SPARE) + 2), most))
 
     def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
-        engine, most, ends = spec.tokenizer.engine, spec.most_tokens, spec.ends.ends
+        engine, most, ends = spec.tokenizer.engine, spec.most_tokens, spec.ends.end_ids
         if not ends:
             raise InputError("This model has no end token, so it cannot learn where an answer ends.")
         framing = self.framing
@@ -96,7 +96,9 @@ class Rewrite(Task):
                 was_cut = len(source) > room or len(target) + 1 > most
                 source.truncate(room)
                 ids, right = engine.post_process(source).ids, [*target.ids[: most - 1], ends[0]]
-                asked = TextTargets(np.asarray(right, np.int32), np.asarray([spec.ends.start, *right[:-1]], np.int32))
+                asked = TextTargets(
+                    np.asarray(right, np.int32), np.asarray([spec.ends.start_id, *right[:-1]], np.int32)
+                )
             else:
                 room = int(most * TARGET_SHARE)
                 around = len(before) + len(between)
@@ -126,12 +128,12 @@ class Rewrite(Task):
 
     def answers(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> tuple[list[str], int]:
         inputs = self.inputs([replace(one, gold=None) for one in examples], spec)
-        writer = Writer(prepared(network), prompts.Reader(network.architecture, spec.tokenizer, spec.ends), {})
+        writer = Writer(prepared(network), prompts.PromptReader(network.architecture, spec.tokenizer, spec.ends), {})
         settings: dict[str, Any] = {"beams": self.beams} if self.beams > 1 else {"strategy": "greedy"}
         if self.sample:
             settings = {"strategy": "sample", "top_p": TOP_P, "seed": 0}
         written = writer.generate([one.ids.tolist() for one in inputs], max_new_tokens=self.most_new, **settings)
-        ends = set(spec.ends.ends)
+        ends = set(spec.ends.end_ids)
         texts = (spec.tokenizer.decode([token for token in ids if token not in ends]) for ids in written)
         return [text.strip() for text in texts], count_cut(inputs)
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from weft.evaluate.bootstrap import Interval
 from weft.evaluate.judged import Judged
-from weft.generate.ends import Ends
+from weft.generate.start_end_tokens import StartEndTokens
 from weft.model.network import Network
 from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
 from weft.objectives.objective import Batch
@@ -60,7 +60,7 @@ class InputSpec:
     segments: int = 0  # kinds of segments the model tells apart
     looks_ahead: bool = True  # a decoder's token sees only those before it
     has_source: bool = False  # an encoder reads, a decoder writes
-    ends: Ends = field(default_factory=Ends)  # what texts begin and end with, of a model that writes
+    ends: StartEndTokens = field(default_factory=StartEndTokens)  # of a model that writes
 
 
 @dataclass(frozen=True)

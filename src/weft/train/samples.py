@@ -4,11 +4,11 @@ that a T5 puts back. For a look during training; nothing here is in a hurry.
 
 import torch
 
-from weft.generate.decoder import undisturbed
-from weft.generate.ends import Ends
-from weft.generate.next_token import Chances
+from weft.generate.decoder import plain_inference
+from weft.generate.next_token import RandomStreams
 from weft.generate.settings import settings_of
-from weft.generate.write import Row, Task, write
+from weft.generate.start_end_tokens import StartEndTokens
+from weft.generate.write import ActiveSequence, DecodeSpec, write_steps
 from weft.model.network import Network
 from weft.model.positions import longest
 from weft.objectives.objective import Batch
@@ -35,11 +35,13 @@ def show_sample(network: Network, tokenizer: Tokenizer, batch: Batch, seed: int,
 
 def _written_on(network: Network, tokenizer: Tokenizer, prompt: list[int], seed: int, tokens: int) -> str:
     settings = settings_of({"temperature": _TEMPERATURE, "top_k": _TOP_K, "slide": True})
-    ends = Ends(banned=tuple(tokenizer.special_ids))  # the look is at the text
+    ends = StartEndTokens(banned_ids=tuple(tokenizer.special_ids))  # the look is at the text
     limit = longest(network.architecture.embedding.positions)
-    row = Row(prompt, tokens)
-    with undisturbed(network):
-        for _ in write(Task(network, settings, ends, tokens, limit), [row], None, Chances.seeded(seed, [prompt])):
+    row = ActiveSequence(prompt, tokens)
+    with plain_inference(network):
+        for _ in write_steps(
+            DecodeSpec(network, settings, ends, tokens, limit), [row], None, RandomStreams.seeded(seed, [prompt])
+        ):
             pass
     return tokenizer.decode(prompt + row.tokens).strip("\n")
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from weft.generate.cache import KeptLayer
+from weft.generate.cache import LayerCache
+from weft.generate.layer_kernel import layer_kernel_for
 from weft.generate.layouts import layout_of
-from weft.generate.whole import whole_layer
 from weft.model.attention import Attention, CrossAttention, LayerPast, View
 from weft.model.block import Block
 from weft.model.feedforward import FeedForward, activate_in_place
@@ -21,7 +21,7 @@ from weft.model.packed import Packed
 from weft.model.positions import rotate
 
 
-class LeanBlock:
+class InferenceBlock:
     def __init__(self, block: Block, *, int8: bool) -> None:
         self.post = block.post
         self.attention = _SelfAttention(block.attention, int8=int8)
@@ -31,9 +31,9 @@ class LeanBlock:
         self.feedforward = _FeedForward(block.feedforward, int8=int8)
         self.feedforward_norm = _norm(block.feedforward_norm)
         layouts = {"qkv": self.attention.qkv, "out": self.attention.out}
-        self.whole = whole_layer(block, {**layouts, "up": self.feedforward.up, "down": self.feedforward.down})
+        self.whole = layer_kernel_for(block, {**layouts, "up": self.feedforward.up, "down": self.feedforward.down})
 
-    def __call__(self, x: Tensor, batch: Packed, view: View, memory: None, source: None, past: KeptLayer) -> Tensor:
+    def __call__(self, x: Tensor, batch: Packed, view: View, memory: None, source: None, past: LayerCache) -> Tensor:
         """The sums replace `x`, which nobody else holds."""
         if self.whole is not None and past.run(self.whole, x, view):
             return x
@@ -97,9 +97,9 @@ def _norm(norm: nn.Module | None) -> Callable[[Tensor], Tensor] | None:
     return None if norm is None else norm.forward
 
 
-def make_lean(blocks: nn.ModuleList, *, int8: bool) -> list[LeanBlock]:
+def inference_blocks(blocks: nn.ModuleList, *, int8: bool) -> list[InferenceBlock]:
     lean = []
     for block in blocks:
         assert isinstance(block, Block)
-        lean.append(LeanBlock(block, int8=int8))
+        lean.append(InferenceBlock(block, int8=int8))
     return lean

@@ -9,21 +9,21 @@ from weft.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Ends:
-    ends: tuple[int, ...] = ()  # any of them ends a text
-    start: int | None = None  # what a decoder begins with, or a text of which nothing is given
-    forced: int | None = None  # the last token of a text that is cut off (Marian)
-    banned: tuple[int, ...] = ()
+class StartEndTokens:
+    end_ids: tuple[int, ...] = ()  # any of them ends a text
+    start_id: int | None = None  # what a decoder begins with, or a text of which nothing is given
+    forced_end_id: int | None = None  # the last token of a text that is cut off (Marian)
+    banned_ids: tuple[int, ...] = ()
 
 
-def read_ends(
+def read_start_end_tokens(
     config: Mapping[str, Any],
     generation: Mapping[str, Any],
     tokenizer: Tokenizer | None,
     *,
     vocabulary: int,
     has_source: bool,
-) -> Ends:
+) -> StartEndTokens:
     """What generation_config.json says goes before config.json, and that before the tokenizer. Ids that the model
     does not have are none: many a config says GPT-2's 50256 to a vocabulary of a hundred.
     """
@@ -42,11 +42,13 @@ def read_ends(
     words = rules.get("bad_words_ids")
     words = words if isinstance(words, list) else []
     single = [word[0] for word in words if isinstance(word, list) and len(word) == 1 and isinstance(word[0], int)]
-    return Ends(
-        ends=ids("eos_token_id"),
-        start=_decoder_start(first("decoder_start_token_id", "pad_token_id")) if has_source else first("bos_token_id"),
-        forced=first("forced_eos_token_id") if "forced_eos_token_id" in rules else None,
-        banned=tuple(token for token in single if 0 <= token < vocabulary),
+    return StartEndTokens(
+        end_ids=ids("eos_token_id"),
+        start_id=_decoder_start(first("decoder_start_token_id", "pad_token_id"))
+        if has_source
+        else first("bos_token_id"),
+        forced_end_id=first("forced_eos_token_id") if "forced_eos_token_id" in rules else None,
+        banned_ids=tuple(token for token in single if 0 <= token < vocabulary),
     )
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from weft.compiled import Kernel, Missing, load_tried, why_missing
-from weft.generate.kernels import Kernels, load_kernels
-from weft.generate.layouts import Blocks, Layout
+from weft.generate.kernels import GenerationKernels, load_generation_kernels
+from weft.generate.layouts import BlockedLayout, Layout
 from weft.model.attention import AttentionSpec, View
 from weft.model.block import Block, BlockSpec
 from weft.model.feedforward import FeedForwardSpec
@@ -17,7 +17,7 @@ from weft.model.norm import NormSpec, RMSNorm
 from weft.model.packed import pack
 from weft.model.positions import Rotary, rotary_table
 
-ACTIVATIONS = {"relu": 0, "relu-squared": 1, "silu": 2, "gelu-tanh": 3}  # exact GELU has no fast formula
+_ACTIVATION_CODES = {"relu": 0, "relu-squared": 1, "silu": 2, "gelu-tanh": 3}  # exact GELU has no fast formula
 
 
 class _Norm(ctypes.Structure):
@@ -34,10 +34,10 @@ class _Layer(ctypes.Structure):
     )
 
 
-class WholeLayer:
+class LayerKernel:
     """The description, and everything whose address is in it."""
 
-    def __init__(self, block: Block, layouts: dict[str, Blocks], kernel: Kernel) -> None:
+    def __init__(self, block: Block, layouts: dict[str, BlockedLayout], kernel: Kernel) -> None:
         attention, feedforward = block.attention.spec, block.feedforward.spec
         norms = {
             "attention_norm": block.attention_norm,
@@ -60,7 +60,7 @@ class WholeLayer:
             scale=attention.head_width**-0.5 if attention.scaled else 1.0,
             post=block.post,
             gated=feedforward.gated,
-            activation=ACTIVATIONS[feedforward.activation],
+            activation=_ACTIVATION_CODES[feedforward.activation],
         )
         self.address = ctypes.addressof(self.layer)
         wide = layouts["qkv"].width + layouts["out"].depth + layouts["up"].width
@@ -82,24 +82,24 @@ def _described(norm: nn.Module | None, held: tuple[Tensor | None, Tensor | None]
     return _Norm(gain, bias, norm.eps, 2 if isinstance(norm, RMSNorm) else 1)
 
 
-def whole_layer(block: Block, layouts: dict[str, Layout]) -> WholeLayer | None:
+def layer_kernel_for(block: Block, layouts: dict[str, Layout]) -> LayerKernel | None:
     """None for a layer that the kernel does not know: with cross-attention, an exact GELU, in whole bytes or half
     precision.
     """
-    kernels = load_kernels()
-    blocks = {name: layout for name, layout in layouts.items() if isinstance(layout, Blocks)}
+    kernels = load_generation_kernels()
+    blocks = {name: layout for name, layout in layouts.items() if isinstance(layout, BlockedLayout)}
     if kernels is None or len(blocks) < len(layouts) or block.cross is not None:
         return None
-    if block.feedforward.spec.activation not in ACTIVATIONS or not _runs_right():
+    if block.feedforward.spec.activation not in _ACTIVATION_CODES or not _runs_right():
         return None
     if any(parameter.dtype != torch.float32 for parameter in block.parameters()):
         return None
-    return WholeLayer(block, blocks, kernels.run)
+    return LayerKernel(block, blocks, kernels.run)
 
 
-def missing_kernels() -> dict[str, str | None]:
+def missing_generation_kernels() -> dict[str, str | None]:
     """Why each kernel of writing cannot serve on this machine; none if it can."""
-    load_kernels(), _runs_right()
+    load_generation_kernels(), _runs_right()
     return {name: why_missing(name) for name in ("writing", "whole layers")}
 
 
@@ -109,26 +109,28 @@ def _runs_right() -> bool:
     return load_tried("whole layers", _kernels_of_layers, (_pre_norm, _post_norm)) is not None
 
 
-def _kernels_of_layers() -> Kernels:
-    kernels = load_kernels()
+def _kernels_of_layers() -> GenerationKernels:
+    kernels = load_generation_kernels()
     if kernels is None:
         raise Missing(str(why_missing("writing")))
     return kernels
 
 
-def _pre_norm(kernels: Kernels) -> bool:
+def _pre_norm(kernels: GenerationKernels) -> bool:
     """Grouped and normalised heads, rotated, that see two tokens back; a gate."""
     attention = AttentionSpec(2, 4, 1, head_norm=NormSpec("rms"))
     spec = BlockSpec(attention, FeedForwardSpec(6, "silu", gated=True), NormSpec("rms"), "pre")
     return _is_right(kernels, spec, Rotary(10), window=2)
 
 
-def _post_norm(kernels: Kernels) -> bool:
+def _post_norm(kernels: GenerationKernels) -> bool:
     return _is_right(kernels, BlockSpec(AttentionSpec(2, 4, 2), FeedForwardSpec(6, "relu"), NormSpec(), "post"))
 
 
 @torch.no_grad()
-def _is_right(kernels: Kernels, spec: BlockSpec, rotary: Rotary | None = None, window: int | None = None) -> bool:
+def _is_right(
+    kernels: GenerationKernels, spec: BlockSpec, rotary: Rotary | None = None, window: int | None = None
+) -> bool:
     """Two sequences written token by token, the second from the second column on, as the block gives them at once."""
     lengths, columns, width, head_width = (5, 4), 5, 8, spec.attention.head_width
     with torch.random.fork_rng(devices=[]):
@@ -137,7 +139,9 @@ def _is_right(kernels: Kernels, spec: BlockSpec, rotary: Rotary | None = None, w
         given = torch.randn(len(lengths), columns, width, dtype=torch.float32)
     parts = {"qkv": block.attention.qkv, "out": block.attention.out}
     parts |= {"up": block.feedforward.up, "down": block.feedforward.down}
-    whole = WholeLayer(block, {name: Blocks(part, kernels.multiply) for name, part in parts.items()}, kernels.run)
+    whole = LayerKernel(
+        block, {name: BlockedLayout(part, kernels.multiply) for name, part in parts.items()}, kernels.run
+    )
     batch = pack([[0] * length for length in lengths])
     begins = torch.tensor([columns - length for length in lengths])
 

@@ -17,7 +17,10 @@ from weft.generate.decoder import Decoder, Ids
 from weft.model.network import Network
 from weft.model.packed import group_by_tokens, order_by_length, pack
 
-BATCH_TOKENS, ROWS = 8192, 512  # of a batch; of a piece of it that is compared with the whole vocabulary
+_MOST_BATCH_TOKENS, _SCORED_AT_A_TIME = (
+    8192,
+    512,
+)  # of a batch; of a piece of it that is compared with the whole vocabulary
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def log_probs_of(
     lengths = [len(windows[place].given) for place in order]
     if sources is not None:
         lengths = [length + len(sources[windows[place].text]) for place, length in zip(order, lengths, strict=True)]
-    for part in group_by_tokens(lengths, BATCH_TOKENS):
+    for part in group_by_tokens(lengths, _MOST_BATCH_TOKENS):
         picked = [windows[order[place]] for place in part]
         scored = _score_batch(network, picked, None if sources is None else [sources[one.text] for one in picked])
         for place, numbers in zip(part, scored, strict=True):
@@ -96,8 +99,11 @@ def _score_batch(network: Network, windows: Sequence[_Window], sources: Sequence
     targets = np.concatenate([np.asarray(window.targets, dtype=np.int64) for window in windows])
     head = network.head("causal" if sources is None else "seq2seq")
     pieces = [
-        _log_probs(head(hidden, batch, torch.as_tensor(rows[at : at + ROWS], device=device)), targets[at : at + ROWS])
-        for at in range(0, len(rows), ROWS)
+        _log_probs(
+            head(hidden, batch, torch.as_tensor(rows[at : at + _SCORED_AT_A_TIME], device=device)),
+            targets[at : at + _SCORED_AT_A_TIME],
+        )
+        for at in range(0, len(rows), _SCORED_AT_A_TIME)
     ]
     return [part.tolist() for part in torch.cat(pieces).split(counts)]
 
@@ -107,7 +113,7 @@ def _log_probs(logits: Tensor, targets: np.ndarray) -> Tensor:
     return logits.float().log_softmax(-1).gather(1, wanted)[:, 0].double().cpu()
 
 
-def summary(log_probs: list[float], text: str) -> Score:
+def to_score(log_probs: list[float], text: str) -> Score:
     total, size = math.fsum(log_probs), len(text.encode("utf-8", "surrogatepass"))
     if not log_probs:
         return Score(log_probs, math.nan, None)

@@ -7,18 +7,18 @@ import numpy as np
 import torch
 
 from weft.errors import InputError
-from weft.generate.decoder import undisturbed
-from weft.generate.prompts import Reader, as_list
-from weft.generate.score import Candidate, Score, log_probs_after, log_probs_of, shared_prefix, summary
+from weft.generate.decoder import plain_inference
+from weft.generate.log_probs import Candidate, Score, log_probs_after, log_probs_of, shared_prefix, to_score
+from weft.generate.prompts import PromptReader, as_list
 from weft.generate.settings import Settings
 from weft.model.network import Network
 
 Normalize = Literal["none", "tokens", "bytes"]
-OPTIONS = 256  # that are compared at a time
+_OPTIONS_AT_A_TIME = 256  # that are compared at a time
 
 
-class Judge:
-    def __init__(self, network: Network, reader: Reader) -> None:
+class Scorer:
+    def __init__(self, network: Network, reader: PromptReader) -> None:
         self.network, self.reader = network, reader
 
     def score(self, texts: Any, sources: Any = None) -> Any:
@@ -26,7 +26,7 @@ class Judge:
         alone, listed = as_list(texts)
         ids = [self.reader.ids_of(text, f"Text {place}") for place, text in enumerate(listed)]
         given = [self._started(row) for row in ids]
-        with undisturbed(self.network):
+        with plain_inference(self.network):
             found = log_probs_of(self.network, given, self._sources(sources, alone, len(listed)), self.reader.limit)
         scores = [self._summary(numbers, text, row) for numbers, text, row in zip(found, listed, ids, strict=True)]
         return scores[0] if alone else scores
@@ -34,10 +34,10 @@ class Judge:
     def _summary(self, log_probs: list[float], text: Any, ids: list[int]) -> Score:
         if not isinstance(text, str):
             text = self.reader.tokenizer.decode(ids) if self.reader.has_tokenizer else ""
-        return summary(log_probs, text)
+        return to_score(log_probs, text)
 
     def _started(self, ids: list[int]) -> list[int]:
-        start = self.reader.ends.start
+        start = self.reader.start_end.start_id
         return ids if start is None or ids[:1] == [start] else [start, *ids]
 
     def _sources(self, sources: Any, alone: bool, count: int) -> list[list[int]] | None:
@@ -55,7 +55,7 @@ class Judge:
         return [self._source(source, f"Source {place}") for place, source in enumerate(listed)]
 
     def _source(self, source: Any, what: str) -> list[int]:
-        asked = self.reader.ask(source, what, Settings())
+        asked = self.reader.read(source, what, Settings())
         assert asked.source is not None
         return asked.source
 
@@ -76,9 +76,9 @@ class Judge:
                 f"The prompt and an option are longer than the {self.reader.limit} tokens that this model reads."
             )
         totals: list[float] = []
-        with undisturbed(self.network):
-            for start in range(0, len(answers), OPTIONS):
-                totals += log_probs_after(self.network, before, source, answers[start : start + OPTIONS])
+        with plain_inference(self.network):
+            for start in range(0, len(answers), _OPTIONS_AT_A_TIME):
+                totals += log_probs_after(self.network, before, source, answers[start : start + _OPTIONS_AT_A_TIME])
         sizes = [_size(option, answer, normalize) for option, answer in zip(options, answers, strict=True)]
         merits = torch.tensor([total / size for total, size in zip(totals, sizes, strict=True)], dtype=torch.double)
         found = zip(options, merits.softmax(0).tolist(), totals, map(len, answers), strict=True)
@@ -92,12 +92,12 @@ class Judge:
             return ids
         opening = self.reader.framing.opening(self.reader.tokenizer.engine)
         ids = ids[len(opening) :] if ids[: len(opening)] == opening else ids
-        return [*ids, self.reader.ends.ends[0]] if ids else []
+        return [*ids, self.reader.start_end.end_ids[0]] if ids else []
 
     def _answers(self, prompt: str, options: Sequence[str]) -> tuple[list[int], list[int] | None, list[list[int]]]:
         """What is read first, by the decoder and by the encoder, and the tokens of each option."""
-        if self.reader.has_source or (self.reader.framing and self.reader.ends.ends):
-            asked = self.reader.ask(prompt, "The prompt", Settings())
+        if self.reader.has_source or (self.reader.framing and self.reader.start_end.end_ids):
+            asked = self.reader.read(prompt, "The prompt", Settings())
             answers = [self._answer(option, f"Option {place}") for place, option in enumerate(options)]
             if empty := [option for option, answer in zip(options, answers, strict=True) if not answer]:
                 raise InputError(f"The option {empty[0]!r} has no tokens, so it cannot be chosen.")
