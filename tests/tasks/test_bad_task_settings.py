@@ -72,7 +72,7 @@ def test_a_setting_of_the_wrong_kind_is_named(change, reason, tmp_path):
     ("classify", {"model": {"family": "bert", **SHAPE, "vocabulary": 10}}, "the model 10: they do not belong together"),
     ("classify", {"model": {"family": "t5", **SHAPE}}, "A t5 reads with its encoder and writes with its decoder"),
     ("translate", {"model": {"family": "bert", **SHAPE}}, "A bert is an encoder, which does not write"),
-    ("translate", {"tune": "head"}, "this head is the embeddings again, so that nothing is left to learn"),
+    ("translate", {"tune": "head"}, "head leaves nothing to train: this head shares its weights with the embeddings"),
     ("classify", {"tune": "lora", "model": {"family": "lstm", "width": 32}}, "a lstm has no matrices that take"),
     ("reply", {"max_new_tokens": 1000}, "An answer of up to 1,000 tokens (finetune.max_new_tokens) does not fit"),
     ("translate", {"model": {"family": "transformer", **SHAPE}, "max_new_tokens": 49}, "An answer of up to 49 tokens"),

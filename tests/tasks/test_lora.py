@@ -19,7 +19,8 @@ from weft.tasks.classify import Classify
 from weft.tasks.judging.evaluation import Subject
 from weft.tasks.labelled.data import LabelledSplit, Problems
 from weft.tasks.learning.build import plain_network
-from weft.tasks.learning.finetune import Materials, finetune
+from weft.tasks.learning.finetune import finetune
+from weft.tasks.learning.finetune_inputs import FinetuneInputs
 from weft.tasks.learning.lora import SCALE, Adapted, adapt, freeze_backbone, plain_state
 from weft.tasks.learning.splits import Splits
 from weft.tasks.rewrite import Reply, Translate
@@ -172,8 +173,8 @@ def test_a_head_that_cannot_learn_alone_is_refused():
         model=ModelSection(family="gpt2", layers=1, width=16, heads=2),
     )
     task = Reply(head="causal")
-    with pytest.raises(RecipeError, match=r"finetune.tune.*nothing is left to learn"):
-        Materials(section, Path(), task, Splits(split, split, None), tokenizer_of("gpt2")).build(0)
+    with pytest.raises(RecipeError, match=r"finetune.tune.*leaves nothing to train"):
+        FinetuneInputs(section, Path(), task, Splits(split, split, None), tokenizer_of("gpt2")).build(0)
 
 
 @pytest.mark.parametrize("family", [*ENCODERS, "gpt2", "llama"])

@@ -22,6 +22,10 @@ class Splits:
     test: LabelledSplit | None
     notes: tuple[str, ...] = ()  # what was held out, and what the splits have in common
 
+    @property
+    def judged_on(self) -> LabelledSplit:
+        return self.test or self.validation
+
     def by_use(self) -> dict[str, LabelledSplit]:
         """Not by file: files of the same name may be in different folders."""
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
