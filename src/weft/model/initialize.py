@@ -1,14 +1,23 @@
-"""The weights before training: a pure function of the architecture and a seed.
+"""Initial weights: each parameter's values depend only on the seed and the parameter's own full name.
 
-N(0, std²) for every matrix and embedding, zero biases, norms at one. With `depth_scaled` the matrices that write to the
-residual stream get std / √(2 · layers), so that its variance does not grow with depth (Radford et al. 2019, section
-2.3). `t5` makes up for what T5 leaves out and adds: its attention does not divide by √D, so queries get std / √D, and
-its head divides by √W, so the matrix behind it, which is also the table of tokens, gets √W · std.
+So a model with another head, more layers or fewer of them starts with the same values everywhere else, and every
+process of a sharded model can draw its own parameters alone.
+
+| parameter | distribution |
+|---|---|
+| matrices, embeddings | N(0, std²) |
+| with `depth_scaled`, matrices that write to the residual stream | N(0, std² / (2 · layers)) (GPT-2, section 2.3) |
+| LSTM | uniform in ±1/√width |
+| norms, biases | 1, 0 |
+| `t5`: query matrices | divided by √D, because T5's attention does not divide by √D |
+| `t5`: the vocabulary matrix (which may be the token embedding) | times √W, because T5's head divides by √W |
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,33 +34,49 @@ class InitSpec:
 
 
 @torch.no_grad()
-def initialize(network: nn.Module, spec: InitSpec, *, width: int, layers: int, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-
-    def fill(weight: Tensor, std: float) -> None:
-        weight.copy_(torch.randn(weight.shape, generator=generator) * std)
-
-    for module in network.modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            fill(module.weight, spec.std)
-        elif isinstance(module, nn.LSTM):
-            reach = module.hidden_size**-0.5
-            for weight in module.parameters():
-                weight.copy_((torch.rand(weight.shape, generator=generator) * 2 - 1) * reach)
-        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
-            module.weight.fill_(1.0)
-        if isinstance(bias := getattr(module, "bias", None), Tensor):
-            bias.zero_()
+def initialize(network: nn.Module, spec: InitSpec, *, layers: int, seed: int) -> None:
+    scaled = _residual_writers(network) if spec.depth_scaled and spec.kind == "normal" else []
+    scaled_ids = {id(layer.weight) for layer in scaled}
+    done: set[int] = set()  # a tied parameter takes its values from the first of its names
+    for path, module in network.named_modules():
+        for name, parameter in module.named_parameters(path, recurse=False):
+            if id(parameter) in done:
+                continue
+            done.add(id(parameter))
+            if isinstance(module, nn.LSTM):
+                reach = module.hidden_size**-0.5
+                parameter.copy_((draw_uniform(seed, name, parameter.shape) * 2 - 1) * reach)
+            elif name.endswith("bias"):
+                parameter.zero_()
+            elif isinstance(module, nn.Linear | nn.Embedding):
+                std = spec.std * (2 * layers) ** -0.5 if id(parameter) in scaled_ids else spec.std
+                parameter.copy_(draw_normal(seed, name, parameter.shape) * std)
+            elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+                parameter.fill_(1.0)
     if spec.kind == "t5":
-        _initialize_t5(network)
-    elif spec.depth_scaled:
-        for out in _residual_writers(network):
-            fill(out.weight, spec.std * (2 * layers) ** -0.5)
+        _rescale_t5(network)
+
+
+def draw_normal(seed: int, name: str, shape: torch.Size) -> Tensor:
+    """N(0, 1) in fp32 on CPU."""
+    return torch.from_numpy(_generator(seed, name).standard_normal(tuple(shape), dtype=np.float32))
+
+
+def draw_uniform(seed: int, name: str, shape: torch.Size) -> Tensor:
+    """Uniform in [0, 1), in fp32 on CPU."""
+    return torch.from_numpy(_generator(seed, name).random(tuple(shape), dtype=np.float32))
+
+
+def _generator(seed: int, name: str) -> np.random.Generator:
+    # torch's CPU generator keeps only 32 bits of its seed, so two of many names could share a stream. SFC64 takes 128
+    # and is as fast.
+    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.SFC64(int.from_bytes(digest, "little")))
 
 
 @torch.no_grad()
 def silence_blocks(network: nn.Module) -> None:
-    """Every block begins by adding nothing to the residual stream, and finds its voice by training."""
+    """Zero the matrices that write to the residual stream: at first every block is the identity."""
     for out in _residual_writers(network):
         out.weight.zero_()
 
@@ -61,7 +86,7 @@ def _residual_writers(network: nn.Module) -> list[nn.Linear]:
     return attention + [m.down for m in network.modules() if isinstance(m, FeedForward)]
 
 
-def _initialize_t5(network: nn.Module) -> None:
+def _rescale_t5(network: nn.Module) -> None:
     for module in network.modules():
         if isinstance(module, Attention | CrossAttention) and not module.spec.scaled:
             query = module.qkv if isinstance(module, Attention) else module.query
@@ -71,8 +96,10 @@ def _initialize_t5(network: nn.Module) -> None:
 
 
 def output_scales(network: nn.Module) -> dict[Tensor, float]:
-    """Output matrices behind a head that scales what it reads, and how much larger than others that makes them: with
-    steps so much larger, too, they are the matrices of a head that does not, in other units.
+    """The output matrices whose head multiplies its input by `scale`, each with 1 / scale.
+
+    Starting values and learning rate of such a matrix are multiplied by that factor. It then trains exactly like the
+    matrix of a head without a scale.
     """
     heads = [module for module in network.modules() if isinstance(module, Head)]
     return {head.out.weight: 1 / head.spec.scale for head in heads if head.out is not None and head.spec.scale}

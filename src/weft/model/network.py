@@ -99,7 +99,7 @@ class Network(nn.Module):
 def create(architecture: Architecture, seed: int = 0) -> Network:
     """A network with fresh weights."""
     network = Network(architecture)
-    initialize(network, architecture.init, width=architecture.width, layers=architecture.layers, seed=seed)
+    initialize(network, architecture.init, layers=architecture.layers, seed=seed)
     return network
 
 
