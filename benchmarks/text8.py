@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.charts import Line, standalone
+from weft.charts import Curve, standalone
 from weft.evaluate.ngram import NGram
 from weft.folders import write_file
 from weft.tokens.shards import open_shards
@@ -69,7 +69,7 @@ def main() -> None:
         results = train(model, text, options.budget, folder)
         metrics = [line for line in read_metrics(folder) if "bits_per_character" in line]
         lines.append(
-            Line(name, COLOURS[name], [(line["seconds"] / 60, line["bits_per_character"]) for line in metrics])
+            Curve(name, COLOURS[name], [(line["seconds"] / 60, line["bits_per_character"]) for line in metrics])
         )
         rows.append((name, results["parameters"], results["tokens"], results["test"]["bits_per_character"]))
     bits = ngram_bits(folder, 6)
@@ -83,7 +83,7 @@ def main() -> None:
         )
 
 
-def write(rows: list[tuple], lines: list[Line], budget: str) -> None:
+def write(rows: list[tuple], lines: list[Curve], budget: str) -> None:
     write_file(ROOT / "docs/text8.svg", standalone(lines, "minutes").encode())
     table = [
         "# text8 in twenty minutes" if budget == "20m" else f"# text8 in {budget}",

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from experiments import BUDGETS, CURVES, EXPERIMENTS, LONGEST, PAIRS, PRETRAINED, Experiment
-from weft.charts import Line, standalone
+from weft.charts import Curve, standalone
 from weft.commands.run import run
 from weft.folders import write_file
 from weft.progress import say
@@ -291,7 +291,7 @@ def curve_table(kept: Kept) -> list[str]:
     scores = " | ".join(number(kept[f"{task}-0s"]["classical"]) for task in CURVES)
     lines.append(f"| baseline | – | – | {scores} |")
     colours = {"sst2-few": ("SST-2", "#2563eb"), "ewt-few": ("EWT", "#d9730d")}
-    drawn = [Line(*colours[task], points[task]) for task in CURVES]
+    drawn = [Curve(*colours[task], points[task]) for task in CURVES]
     write_file(CURVE, standalone(drawn, "minutes").encode())
     return [*lines, "", f"![score by minutes of pre-training]({CURVE.name})"]
 

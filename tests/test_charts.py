@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from weft.charts import Line, chart, standalone
+from weft.charts import Curve, chart, standalone
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -32,7 +32,7 @@ class Scripts(HTMLParser):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_is_shown_as_it_is_and_runs_nothing(name):
     points = [(0.0, 1.0), (1.0, 2.0)]
-    drawn = Scripts(chart([Line(name, "#123456", points)], axis=name))
+    drawn = Scripts(chart([Curve(name, "#123456", points)], axis=name))
     assert drawn.tags.count("script") == 1 and drawn.tags[-1] == "script"
     script = "".join(drawn.scripts)
     assert "<" not in script.replace("x<x0", "").replace(")<Math.abs(", "")
@@ -41,4 +41,4 @@ def test_a_name_is_shown_as_it_is_and_runs_nothing(name):
     assert json.loads(re.search(r'say\.textContent=(.*?)\+" "\+Math', script)[1]) == name
     assert "x0=52,x1=764,low=0.0,high=1.0;" in script
     assert name in drawn.texts
-    assert "script" not in Scripts(standalone([Line(name, "#123456", points)], axis=name)).tags
+    assert "script" not in Scripts(standalone([Curve(name, "#123456", points)], axis=name)).tags

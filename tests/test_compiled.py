@@ -11,7 +11,7 @@ import torch
 import weft
 from weft import compiled
 from weft.commands.info import describe_machine
-from weft.compiled import Missing, load_tried, open_library, why_missing
+from weft.compiled import KernelsMissing, load_tried, open_library, why_missing
 from weft.model import kernel_report
 from weft.model.kernel_report import lost_kernels
 
@@ -139,7 +139,7 @@ def test_a_library_that_was_cut_off_is_compiled_again(source):
 def test_a_damaged_library_that_stays_damaged_is_named(source, monkeypatch, tmp_path):
     script = 'for last; do :; done; [ "$1" = --version ] || : > "$last"'
     monkeypatch.setenv("CC", command(tmp_path, script))
-    with pytest.raises(Missing, match="cannot be opened"):
+    with pytest.raises(KernelsMissing, match="cannot be opened"):
         open_library(source)
 
 

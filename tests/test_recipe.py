@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from weft.errors import RecipeError
 from weft.recipe.file import read_recipe
-from weft.recipe.recipe import schema
+from weft.recipe.recipe import recipe_schema
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_missing_or_huge_recipe_is_refused(tmp_path):
 
 
 def test_the_schema_documents_every_setting():
-    made = schema()
+    made = recipe_schema()
     section = made["$defs"]["ModelSection"]["properties"]
     assert all("description" in field for field in section.values())
     assert made["additionalProperties"] is False

@@ -16,7 +16,7 @@ def start() -> None:
     try:
         main()
     except SystemExit as end:
-        engine.leave(end.code)
+        engine.exit_process(end.code)
 
 
 def use_utf8(stream: Any) -> None:

@@ -8,13 +8,13 @@ from html import escape
 from itertools import count
 from typing import Any
 
-WIDTH, HEIGHT = 860, 320
-LEFT, RIGHT, TOP, BOTTOM = 52, 96, 12, 34
-MOST_POINTS = 600
+_WIDTH, _HEIGHT = 860, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 96, 12, 34
+_MOST_POINTS = 600
 _numbers = count()
-STYLE = "<style>text{font:12px sans-serif;fill:#667085}.grid{stroke:#e4e7ec}.cursor{visibility:hidden}</style>"
+_STYLE = "<style>text{font:12px sans-serif;fill:#667085}.grid{stroke:#e4e7ec}.cursor{visibility:hidden}</style>"
 
-SCRIPT = """
+_SCRIPT = """
 {const svg=document.getElementById(ID),lines=DATA,cursor=svg.querySelector(".cursor"),
 say=svg.querySelector(".values"),x0=LEFT,x1=END,low=LOW,high=HIGH;
 svg.addEventListener("pointermove",e=>{const box=svg.getBoundingClientRect(),
@@ -28,7 +28,7 @@ return "   "+name+" "+best[1].toFixed(3)}).join("")})}
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     name: str
     colour: str
     points: list[tuple[float, float]]
@@ -38,45 +38,45 @@ def smooth(points: list[tuple[float, float]], share: float = 0.02) -> list[tuple
     """A running mean over a share of the points, and not more points than can be seen."""
     reach = max(0, round(len(points) * share / 2))
     means = []
-    for index in range(0, len(points), max(1, len(points) // MOST_POINTS)):
+    for index in range(0, len(points), max(1, len(points) // _MOST_POINTS)):
         near = [value for _, value in points[max(0, index - reach) : index + reach + 1]]
         means.append((points[index][0], sum(near) / len(near)))
     return means
 
 
-def chart(lines: list[Line], axis: str) -> str:
-    lines = [Line(line.name, line.colour, [p for p in line.points if math.isfinite(p[1])]) for line in lines]
+def chart(lines: list[Curve], axis: str) -> str:
+    lines = [Curve(line.name, line.colour, [p for p in line.points if math.isfinite(p[1])]) for line in lines]
     lines = [line for line in lines if line.points]
     if not lines:
         return "<svg></svg>"
     low, high = _range([x for line in lines for x, _ in line.points])
     bottom, top = _range([y for line in lines for _, y in line.points])
-    right = WIDTH - RIGHT
+    right = _WIDTH - _RIGHT
 
     def place(x: float, y: float) -> tuple[float, float]:
-        across = LEFT + (x - low) / (high - low) * (right - LEFT)
-        return across, TOP + (top - y) / (top - bottom) * (HEIGHT - TOP - BOTTOM)
+        across = _LEFT + (x - low) / (high - low) * (right - _LEFT)
+        return across, _TOP + (top - y) / (top - bottom) * (_HEIGHT - _TOP - _BOTTOM)
 
     parts: list[str] = []
     for y in _ticks(bottom, top):
         at = place(low, y)[1]
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{y:g}</text>')
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{y:g}</text>')
     for x in _ticks(low, high):
         at = place(x, bottom)[0]
-        parts.append(f'<text x="{at:.1f}" y="{HEIGHT - 12}" text-anchor="middle">{x:,g}</text>')
+        parts.append(f'<text x="{at:.1f}" y="{_HEIGHT - 12}" text-anchor="middle">{x:,g}</text>')
     for line, label in zip(lines, _label_places([place(*line.points[-1])[1] for line in lines]), strict=True):
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in line.points))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{line.colour}" stroke-width="2"/>')
         style = f'style="fill:{line.colour};font-weight:600"'
         parts.append(f'<text x="{right + 8}" y="{label + 4:.1f}" {style}>{escape(line.name)}</text>')
-    parts.append(f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-    parts.append(f'<text class="values" x="{right}" y="{TOP + 12}" text-anchor="end"></text>')
+    parts.append(f'<line class="cursor" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>')
+    parts.append(f'<text class="values" x="{right}" y="{_TOP + 12}" text-anchor="end"></text>')
     identity = f"chart-{next(_numbers)}"
     shown = [[line.name, [[round(x, 3), round(y, 5)] for x, y in line.points]] for line in lines]
-    values = {"ID": identity, "DATA": shown, "AXIS": axis, "WIDE": WIDTH, "LEFT": LEFT, "END": right}
-    script = _filled(SCRIPT, {**values, "LOW": low, "HIGH": high})
-    svg = f'<svg id="{identity}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(parts)}</svg>'
+    values = {"ID": identity, "DATA": shown, "AXIS": axis, "WIDE": _WIDTH, "LEFT": _LEFT, "END": right}
+    script = _filled(_SCRIPT, {**values, "LOW": low, "HIGH": high})
+    svg = f'<svg id="{identity}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
     return f"{svg}<script>{script}</script>"
 
 
@@ -86,10 +86,10 @@ def _filled(script: str, values: dict[str, Any]) -> str:
     return re.sub(rf"\b({'|'.join(told)})\b", lambda found: told[found[1]], script)
 
 
-def standalone(lines: list[Line], axis: str) -> str:
+def standalone(lines: list[Curve], axis: str) -> str:
     """As a file of its own."""
     drawing = chart(lines, axis).partition("<script>")[0]
-    return drawing.replace('role="img">', f'role="img" xmlns="http://www.w3.org/2000/svg">{STYLE}', 1) + "\n"
+    return drawing.replace('role="img">', f'role="img" xmlns="http://www.w3.org/2000/svg">{_STYLE}', 1) + "\n"
 
 
 def _range(values: list[float]) -> tuple[float, float]:

@@ -97,13 +97,13 @@ def corpus(
     as_json: AsJson = False,
 ) -> None:
     """Build a clean corpus: read, extract, clean, filter, deduplicate, split; with a report to look at."""
-    from weft.commands.corpus import build_from_recipe, build_from_sources, report_on
+    from weft.commands.corpus import build_from_recipe, build_from_sources, report_on_corpus
 
     is_report = sources[0] == "report" and output is None
     if not is_report and (against is not None or no_examples):
         raise InputError("--against and --no-examples go with: weft corpus report DIR.")
     if is_report:
-        print_facts(report_on(sources[1:], against, examples=not no_examples), as_json)
+        print_facts(report_on_corpus(sources[1:], against, examples=not no_examples), as_json)
         return
     options: dict[str, Any] = {"documents": documents, "text": text, "format": format}
     options |= {"languages": languages, "validation": validation, "mask": mask or None, "no_filter": no_filter or None}
@@ -341,11 +341,11 @@ def families(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def schema(as_json: AsJson = False) -> None:
+def recipe_schema(as_json: AsJson = False) -> None:
     """The JSON Schema of recipes, for editors. It is JSON either way."""
-    from weft.recipe.recipe import schema
+    from weft.recipe.recipe import recipe_schema
 
-    print(json.dumps(schema()))
+    print(json.dumps(recipe_schema()))
 
 
 def main() -> None:

@@ -28,19 +28,19 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes, is_in_torch_dispatch_mode
 
 # Not fast-math, whatever CC may say: exponentials round by adding and subtracting, which it would take out.
-FLAGS = ("-O3", "-march=native", "-fno-fast-math", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
-SECONDS = 60  # for a compiler to finish
-PLAIN = (Tensor, nn.Parameter)
-OPERATORS = torch.library.Library("weft", "DEF")
+_FLAGS = ("-O3", "-march=native", "-fno-fast-math", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
+_COMPILER_SECONDS = 60  # for a compiler to finish
+_PLAIN_TYPES = (Tensor, nn.Parameter)
+_OPERATORS = torch.library.Library("weft", "DEF")
 
 Kernel = Any  # a function of ctypes
-Kernels = TypeVar("Kernels")
+_Kernels = TypeVar("_Kernels")
 
 _is_forked = False
 _reasons: dict[str, str | None] = {}
 
 
-class Missing(Exception):
+class KernelsMissing(Exception):
     """Kernels cannot serve here; the text says why."""
 
 
@@ -65,9 +65,9 @@ def operator(schema: str, compute: Callable[..., Any], shapes: Callable[..., Any
     `compute`, without their numbers.
     """
     name = schema.partition("(")[0]
-    OPERATORS.define(schema)
-    OPERATORS.impl(name, compute, "CPU")
-    torch.library.register_fake(f"weft::{name}", shapes, lib=OPERATORS)
+    _OPERATORS.define(schema)
+    _OPERATORS.impl(name, compute, "CPU")
+    torch.library.register_fake(f"weft::{name}", shapes, lib=_OPERATORS)
     registered = getattr(torch.ops.weft, name).default
 
     def call(*given: Any) -> Any:
@@ -81,12 +81,14 @@ def operator(schema: str, compute: Callable[..., Any], shapes: Callable[..., Any
 def are_plain(*tensors: Tensor) -> bool:
     """Tensors with memory of their own, on CPU, in fp32. Others (DTensors, fake ones) have formulas of torch."""
     for x in tensors:  # a loop, as this is asked for every pass of every step
-        if type(x) not in PLAIN or x.dtype is not torch.float32 or x.device.type != "cpu":
+        if type(x) not in _PLAIN_TYPES or x.dtype is not torch.float32 or x.device.type != "cpu":
             return False
     return not torch.compiler.is_exporting()  # into a program that runs without us
 
 
-def load_tried(name: str, load: Callable[[], Kernels], trials: Sequence[Callable[[Kernels], bool]]) -> Kernels | None:
+def load_tried(
+    name: str, load: Callable[[], _Kernels], trials: Sequence[Callable[[_Kernels], bool]]
+) -> _Kernels | None:
     """The kernels, tried before they are trusted; none where they cannot be had, and `why_missing` says why."""
     _reasons[name] = None
     try:
@@ -94,8 +96,8 @@ def load_tried(name: str, load: Callable[[], Kernels], trials: Sequence[Callable
             kernels = load()
             for trial in trials:
                 if not trial(kernels):
-                    raise Missing(f"compiled here they give wrong numbers ({trial.__name__.strip('_')})")
-    except Missing as error:
+                    raise KernelsMissing(f"compiled here they give wrong numbers ({trial.__name__.strip('_')})")
+    except KernelsMissing as error:
         _reasons[name] = str(error)
         return None
     return kernels
@@ -120,7 +122,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def open_library(source: Path) -> ctypes.CDLL:
-    """Raises `Missing` where that cannot be."""
+    """Raises `KernelsMissing` where that cannot be."""
     library = _compiled(source)
     try:
         return ctypes.CDLL(str(library))
@@ -129,48 +131,50 @@ def open_library(source: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(_compiled(source)))
     except OSError as error:
-        raise Missing(f"the compiled library cannot be opened ({error})") from None
+        raise KernelsMissing(f"the compiled library cannot be opened ({error})") from None
 
 
 def _compiled(source: Path) -> Path:
     """The library for this source, compiler and processor."""
     compiler, version = _compiler()
     texts = (file.read_text("utf-8") for file in (source, *sorted(source.parent.glob("*.h"))))
-    made_of = *texts, *compiler, version, *FLAGS, platform.machine(), *platform.libc_ver(), _processor()
+    made_of = *texts, *compiler, version, *_FLAGS, platform.machine(), *platform.libc_ver(), _processor()
     name = hashlib.blake2b("\0".join(made_of).encode(), digest_size=12).hexdigest()
     library = _cache() / f"{source.stem}-{name}.so"
     if library.is_file():
         return library
     try:
         with tempfile.TemporaryDirectory(dir=library.parent) as place:
-            _run([*compiler, *FLAGS, str(source), "-o", f"{place}/library.so"])
+            _run([*compiler, *_FLAGS, str(source), "-o", f"{place}/library.so"])
             Path(place, "library.so").replace(library)
     except OSError as error:
-        raise Missing(f"the compiled library cannot be kept in {library.parent} ({error.strerror})") from None
+        raise KernelsMissing(f"the compiled library cannot be kept in {library.parent} ({error.strerror})") from None
     return library
 
 
 def _compiler() -> tuple[list[str], str]:
     """The command, and what it says of its version."""
     if os.name != "posix":
-        raise Missing("they are compiled on Linux and macOS only")
+        raise KernelsMissing("they are compiled on Linux and macOS only")
     command = shlex.split(os.environ.get("CC", "cc"))
     if not command or shutil.which(command[0]) is None:
-        raise Missing(f"there is no C compiler ({' '.join(command) or 'CC is empty'}); install gcc or clang, or set CC")
+        raise KernelsMissing(
+            f"there is no C compiler ({' '.join(command) or 'CC is empty'}); install gcc or clang, or set CC"
+        )
     return command, _run([*command, "--version"])
 
 
 def _run(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)  # noqa: S603
+        done = subprocess.run(command, check=True, capture_output=True, timeout=_COMPILER_SECONDS)  # noqa: S603
     except subprocess.TimeoutExpired:
-        raise Missing(f"the C compiler ({command[0]}) took longer than {SECONDS} seconds") from None
+        raise KernelsMissing(f"the C compiler ({command[0]}) took longer than {_COMPILER_SECONDS} seconds") from None
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").splitlines()
         first = next((line for line in lines if "error" in line), lines[0] if lines else f"status {error.returncode}")
-        raise Missing(f"the C compiler ({command[0]}) failed: {first}") from None
+        raise KernelsMissing(f"the C compiler ({command[0]}) failed: {first}") from None
     except OSError as error:
-        raise Missing(f"the C compiler ({command[0]}) cannot be run ({error.strerror})") from None
+        raise KernelsMissing(f"the C compiler ({command[0]}) cannot be run ({error.strerror})") from None
     return done.stdout.decode(errors="replace")
 
 
@@ -179,14 +183,14 @@ def _cache() -> Path:
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
     except RuntimeError:
-        raise Missing("there is no home folder for a cache; set XDG_CACHE_HOME") from None
+        raise KernelsMissing("there is no home folder for a cache; set XDG_CACHE_HOME") from None
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         facts = folder.stat()
     except OSError as error:
-        raise Missing(f"the cache {folder} cannot be made ({error.strerror}); set XDG_CACHE_HOME") from None
+        raise KernelsMissing(f"the cache {folder} cannot be made ({error.strerror}); set XDG_CACHE_HOME") from None
     if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
-        raise Missing(f"others may write to the cache {folder}; chmod 700 it, or set XDG_CACHE_HOME")
+        raise KernelsMissing(f"others may write to the cache {folder}; chmod 700 it, or set XDG_CACHE_HOME")
     return folder
 
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-STYLE = """
+_STYLE = """
 :root {
   --ink: #1c2330; --soft: #667085; --line: #e4e7ec; --card: #ffffff; --page: #f6f7f9; --a: #2563eb; --b: #d9730d;
 }
@@ -48,7 +48,7 @@ details .sample { border-top: 1px solid var(--line); margin: 0; padding: .6rem .
 def page(title: str, parts: list[str]) -> bytes:
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)} · weft</title><style>{STYLE}</style>"
+        f"<title>{escape(title)} · weft</title><style>{_STYLE}</style>"
     )
     body = "".join(parts)
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'.encode()

@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Self, TypeVar
 
-from weft.terminal import visible
+from weft.terminal import escape_controls
 
 Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 5.0
 
 
 def say(sentence: str) -> None:
-    print(visible(sentence), file=sys.stderr, flush=True)
+    print(escape_controls(sentence), file=sys.stderr, flush=True)
 
 
 def track(items: Iterable[Item], what: str, total: int | None = None, unit: str = "it") -> Iterator[Item]:
@@ -38,7 +38,7 @@ def _bar(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iter
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield from progress.track(items, total=total, description=visible(what))
+        yield from progress.track(items, total=total, description=escape_controls(what))
 
 
 def _lines(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterator[Item]:
@@ -75,7 +75,7 @@ class Gauge:
             )
             self.bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
             self.bar.start()
-            self.task = self.bar.add_task(visible(self.what), total=self.total or None, rate="")
+            self.task = self.bar.add_task(escape_controls(self.what), total=self.total or None, rate="")
         return self
 
     def add(self, documents: int, size: int) -> None:

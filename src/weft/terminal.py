@@ -6,14 +6,14 @@ import re
 import sys
 
 # C0 but tab and newline, DEL, C1 (a terminal may take U+009B for an escape), and the overrides of direction.
-STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """\\x1b in place of an escape."""
-    return STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return CONTROL_CHARACTERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def for_standard_output(text: str) -> str:
     """As it is where a file or a program reads it."""
-    return visible(text) if sys.stdout.isatty() else text
+    return escape_controls(text) if sys.stdout.isatty() else text

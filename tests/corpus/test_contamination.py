@@ -13,7 +13,7 @@ from test_corpus import paragraph, rows, section, tree_of
 from weft.corpus import plan
 from weft.corpus.build import build_corpus
 from weft.corpus.clean import Cleaning
-from weft.corpus.contamination import HITS, Wanted, shared_by_many, without
+from weft.corpus.contamination import HITS_FILE, LeakIndex, find_common_ngrams, pieces_without
 from weft.corpus.ngrams import NGrams
 
 CHINESE = "却说那女娲氏炼石补天之时于大荒山无稽崖炼成高十二丈见方二十四丈大的顽石三万六千五百零一块那娲皇只用了"
@@ -22,7 +22,7 @@ LONG = " ".join(paragraph(number) for number in range(40, 60))
 
 
 def wanted(*texts, words=13, least=8):
-    return Wanted.of(texts, words, least, Cleaning())
+    return LeakIndex.of(texts, words, least, Cleaning())
 
 
 def found(test, text, **settings):
@@ -77,7 +77,7 @@ def test_ngrams_are_those_of_the_plain_definition(words, size):
 def test_what_is_left_keeps_its_distance(places):
     text = LONG[:5000]
     spans = [(begin, min(begin + length, len(text))) for begin, length in places if begin < len(text)]
-    pieces = without(text, spans, 200, 10)
+    pieces = pieces_without(text, spans, 200, 10)
     for begin, end in pieces:
         assert end - begin >= 200
         assert all(end <= start - 200 or begin >= stop + 200 for start, stop in spans)
@@ -88,7 +88,7 @@ def test_what_is_left_keeps_its_distance(places):
 def test_a_document_in_too_many_pieces_goes():
     spans = [(place, place + 50) for place in range(1000, 11_000, 1000)]
     text = "word " * 3000
-    assert len(without(text, spans[:9], 200, 10)) == 10 and without(text, spans, 200, 10) == []
+    assert len(pieces_without(text, spans[:9], 200, 10)) == 10 and pieces_without(text, spans, 200, 10) == []
 
 
 def test_ngrams_of_many_documents_are_ignored_and_copies_do_not_count(tmp_path):
@@ -98,9 +98,9 @@ def test_ngrams_of_many_documents_are_ignored_and_copies_do_not_count(tmp_path):
         (tmp_path / str(number)).mkdir()
         texts = [paragraph(1), *([paragraph(2)] if number else []), *[paragraph(1)] * 4]
         hits = np.concatenate([made.hits(text, row) for row, text in enumerate(texts)])
-        np.save(tmp_path / str(number) / HITS, hits)
+        np.save(tmp_path / str(number) / HITS_FILE, hits)
         pieces.append((tmp_path / str(number), np.array([True, True, *[number == 0] * (len(texts) - 2)])))
-    common = shared_by_many(pieces, len(made.numbers), 5)  # the first is in five that stay and one more
+    common = find_common_ngrams(pieces, len(made.numbers), 5)  # the first is in five that stay and one more
     assert common.sum() == len(wanted(paragraph(1)).numbers)
 
 

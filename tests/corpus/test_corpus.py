@@ -141,14 +141,14 @@ class Stopped(BaseException):
     pass
 
 
-@pytest.mark.parametrize("moment", ["sift", "choose", "write", "put_in_place"])
+@pytest.mark.parametrize("moment", ["sift_piece", "choose_documents", "write_piece", "put_in_place"])
 def test_a_build_that_was_stopped_goes_on(moment, built, place, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "PIECE_BYTES", 20_000)
     real, calls, made, sift_into = getattr(build, moment), [], [], sift._sift_into
 
     def stops(*arguments, **options):
         calls.append(arguments)
-        if len(calls) == 3 or moment in ("choose", "put_in_place"):
+        if len(calls) == 3 or moment in ("choose_documents", "put_in_place"):
             raise Stopped
         return real(*arguments, **options)
 
@@ -247,13 +247,13 @@ def test_a_file_that_is_cut_gives_the_documents_of_the_whole(unit, tmp_path):
     chance = random.Random(3)
     lines = ["word " * chance.randrange(12) for _ in range(3000)]  # some are blank
     (tmp_path / "a.txt").write_text("\n".join(lines), newline=chance.choice(["\n", "\r\n"]))
-    read = {**plan.find_sources(section("a.txt", documents=unit), tmp_path, {})[0].read, "longest": 1000}
+    read = {**plan.find_corpus_sources(section("a.txt", documents=unit), tmp_path, {})[0].read, "longest": 1000}
     whole = [(d.number, d.text) for d in scan(tmp_path / "a.txt", Reading(**read))]
     assert len(whole) > 20
     for size in (100, 5000, 10**6):
         facts = plan.inspect({"file": str(tmp_path / "a.txt"), "read": read, "piece": size})
         found = []
-        for parts in plan.cut([plan.Inspected(**facts)]):
+        for parts in plan.cut_into_pieces([plan.Inspected(**facts)]):
             found += [(d.number, d.text) for _, d in build_scan(parts, read)]
         assert found == whole
 

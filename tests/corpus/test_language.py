@@ -54,4 +54,4 @@ def test_unknown_languages_are_refused():
 
 def test_the_middle_is_looked_at():
     assert language_of("12 " * 50 + SENTENCES["en"] * 4 + " 34" * 50) == "en"
-    assert language.ENOUGH == 400
+    assert language._SAMPLE_CHARACTERS == 400

@@ -6,7 +6,7 @@ import pytest
 
 from test_corpus import Stopped, paragraph, section, tree_of
 from weft.corpus import build, plan
-from weft.corpus.build import build_corpus, summary
+from weft.corpus.build import build_corpus, corpus_summary
 from weft.corpus.manifest import library_versions, shards_of, write_manifest
 from weft.folders import changed_files, known_facts
 
@@ -26,7 +26,7 @@ def test_a_corpus_of_600_000_files_opens(tmp_path):
     files = ({"file": f"train/web/{n:06}.parquet", **hashed} for n in range(count))
     write_manifest(tmp_path, {"kind": "corpus", "counts": {"documents": 1}}, inputs, files)
     assert (tmp_path / "weft.json").stat().st_size < 10_000
-    assert summary(tmp_path)["documents"] == 1
+    assert corpus_summary(tmp_path)["documents"] == 1
     assert changed_files(tmp_path) == []
     assert sum(1 for _ in shards_of(tmp_path, known_facts(tmp_path))) == count + 2
 
@@ -49,7 +49,7 @@ def test_a_corpus_with_its_lists_in_weft_json_is_still_one(place, capsys):
     (folder / "inputs.parquet").unlink()
     (folder / "files.parquet").unlink()
     build_corpus(section("a.jsonl"), place, folder, workers=1)
-    assert "up to date" in capsys.readouterr().err and summary(folder)["documents"] == 30
+    assert "up to date" in capsys.readouterr().err and corpus_summary(folder)["documents"] == 30
 
 
 def test_a_stopped_build_never_goes_on_with_other_libraries(place, monkeypatch, capsys):
@@ -61,7 +61,7 @@ def test_a_stopped_build_never_goes_on_with_other_libraries(place, monkeypatch, 
             raise Stopped
         return real(piece)
 
-    monkeypatch.setattr(build, "sift", stops)
+    monkeypatch.setattr(build, "sift_piece", stops)
     with pytest.raises(Stopped):
         build_corpus(section("a.jsonl"), place, place / "corpus", workers=1)
     now = {**library_versions(), "ftfy": "99.0"}

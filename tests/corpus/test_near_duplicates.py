@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.corpus.near_duplicates import ALIKE, ORDERS, Groups, band_keys, group, leaders, likeness
+from weft.corpus.near_duplicates import (
+    NEAR_DUPLICATE_SIMILARITY,
+    SIGNATURE_SIZE,
+    DuplicateGroups,
+    band_keys,
+    choose_representatives,
+    group_similar,
+    signature_similarity,
+)
 from weft.corpus.near_duplicates import shingles as shingles_of
 from weft.corpus.near_duplicates import sign as sign_words
 from weft.words import folded
@@ -41,8 +49,8 @@ def edited(text, share, chance):
 
 
 def grouped(texts):
-    signatures, groups = sign(texts), Groups(len(texts))
-    group(signatures, band_keys(signatures).T, groups)
+    signatures, groups = sign(texts), DuplicateGroups(len(texts))
+    group_similar(signatures, band_keys(signatures).T, groups)
     return groups.roots()
 
 
@@ -69,20 +77,20 @@ def test_the_signature_estimates_the_likeness(planted):
     signatures = sign(texts)
     pairs = list(truth)
     one, other = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
-    errors = likeness(signatures, one, other) - np.array([truth[pair] for pair in pairs])
+    errors = signature_similarity(signatures, one, other) - np.array([truth[pair] for pair in pairs])
     assert abs(errors.mean()) < 0.01
-    assert errors.std() < 0.5 / ORDERS**0.5  # the binomial's, at its widest
+    assert errors.std() < 0.5 / SIGNATURE_SIZE**0.5  # the binomial's, at its widest
 
 
 def test_near_duplicates_are_found_and_others_are_not(planted):
     texts, truth = planted
     roots = grouped(texts)
-    alike = [pair for pair, likeness in truth.items() if likeness >= 0.8]
+    alike = [pair for pair, signature_similarity in truth.items() if signature_similarity >= 0.8]
     assert len(alike) > 1000
     assert np.mean([roots[i] == roots[j] for i, j in alike]) >= 0.95
     # Groups are chains: two texts below 0.5 may be joined by those between them. What counts is that every pair of a
     # group is joined by true likeness, link by link.
-    joined = Groups(len(texts))
+    joined = DuplicateGroups(len(texts))
     for (i, j), true in truth.items():
         if true >= 0.5:
             joined.join(i, j)
@@ -101,7 +109,7 @@ def test_case_and_punctuation_make_no_difference_and_chinese_has_shingles():
     text = "却说那女娲氏炼石补天之时，于大荒山无稽崖炼成高经十二丈、方经二十四丈顽石三万六千五百零一块。"
     other = text.replace("大荒山", "大青山")
     assert jaccard(set(shingles(text).tolist()), set(shingles(other).tolist())) > 0.7
-    assert likeness(sign([text, other]), np.array([0]), np.array([1]))[0] > 0.6
+    assert signature_similarity(sign([text, other]), np.array([0]), np.array([1]))[0] > 0.6
 
 
 def test_texts_of_too_few_shingles_to_judge_by_are_like_nothing():
@@ -133,9 +141,9 @@ def test_of_a_chain_only_what_is_like_one_that_stays_goes():
     assert len(set(grouped(texts).tolist())) == 1
 
     def alike(one, other):
-        return likeness(signatures, one, other) >= ALIKE
+        return signature_similarity(signatures, one, other) >= NEAR_DUPLICATE_SIMILARITY
 
-    best, beyond = leaders(grouped(texts), np.array([len(text) for text in texts], np.uint64), alike)
+    best, beyond = choose_representatives(grouped(texts), np.array([len(text) for text in texts], np.uint64), alike)
     sets = [set(shingles(text).tolist()) for text in texts]
     stay = sorted(set(best.tolist()))
     assert all(best[number] == number for number in stay) and 10 < len(stay) < 40 and beyond == 0
@@ -144,13 +152,15 @@ def test_of_a_chain_only_what_is_like_one_that_stays_goes():
 
 
 def test_what_is_too_much_to_compare_stays(monkeypatch):
-    monkeypatch.setattr("weft.corpus.near_duplicates.MOST_LEADERS", 3)
-    best, beyond = leaders(np.zeros(10, np.int64), np.arange(10, dtype=np.uint64), lambda one, other: one < 0)
+    monkeypatch.setattr("weft.corpus.near_duplicates.MOST_REPRESENTATIVES", 3)
+    best, beyond = choose_representatives(
+        np.zeros(10, np.int64), np.arange(10, dtype=np.uint64), lambda one, other: one < 0
+    )
     assert best.tolist() == list(range(10)) and beyond == 7
 
 
 def test_groups_are_closed_under_joining():
-    groups = Groups(6)
+    groups = DuplicateGroups(6)
     for one, other in ((4, 5), (1, 4), (5, 2)):
         groups.join(one, other)
     assert groups.roots().tolist() == [0, 1, 1, 3, 1, 1]

@@ -42,14 +42,14 @@ def deadly_sift(piece):
 
     sift.clean = clean
     try:
-        return sift.sift(piece)
+        return sift.sift_piece(piece)
     finally:
         sift.clean = real
 
 
 @pytest.mark.parametrize(("word", "workers"), [("deadly", 2), ("greedy", 1)])
 def test_the_file_that_kills_is_put_aside_and_the_rest_is_as_without_it(word, workers, tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "sift", deadly_sift)
+    monkeypatch.setattr(build, "sift_piece", deadly_sift)
     for folder in ("first", "second"):
         (tmp_path / folder).mkdir()
         for number in range(3):
@@ -89,7 +89,7 @@ def test_a_resumed_build_does_the_piece_that_may_have_killed_it_alone(tmp_path):
 
 @pytest.mark.parametrize("deaths", [0, 1])
 def test_an_old_mark_is_no_sign_that_its_next_process_is_stalled(deaths, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(quarantine, "STALLED", 60.0)
+    monkeypatch.setattr(quarantine, "STALLED_SECONDS", 60.0)
     piece = {"folder": str(tmp_path / "00000"), "parts": [{"shown": "good"}]}
     quarantine.mark_of(piece).write_text(json.dumps([1, 0]))
     os.utime(quarantine.mark_of(piece), (0, 0))
@@ -110,7 +110,7 @@ def stuck(piece):
 
 
 def test_a_process_without_a_sign_of_life_is_ended(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(quarantine, "STALLED", 0.5)
+    monkeypatch.setattr(quarantine, "STALLED_SECONDS", 0.5)
     piece = {"folder": str(tmp_path / "00000"), "parts": [{"shown": "stuck.html"}]}
     quarantine._work_alone_on(piece, stuck, deaths=1)
     assert "stuck.html kept a process busy" in capsys.readouterr().err

@@ -7,8 +7,8 @@ import pytest
 
 from test_corpus import paragraph, section
 from weft.corpus.build import build_corpus
-from weft.corpus.drift import compare
-from weft.corpus.report import read_report, write_report
+from weft.corpus.drift import find_drift
+from weft.corpus.report import read_corpus_report, write_corpus_page
 from weft.errors import FolderError
 
 HOSTILE = "<script>alert(1)</script> & more"
@@ -35,7 +35,7 @@ def test_the_page_stands_by_itself(corpora):
 
 
 def test_the_page_says_what_the_figures_say(corpora):
-    report, page = read_report(corpora[1]), (corpora[1] / "report.html").read_text("utf-8")
+    report, page = read_corpus_report(corpora[1]), (corpora[1] / "report.html").read_text("utf-8")
     assert report["funnel"][0][1] == 183
     assert report["funnel"][-1][1] == report["counts"]["documents"] == 120
     left = [left for _, left, _ in report["funnel"]]
@@ -50,29 +50,29 @@ def test_the_page_says_what_the_figures_say(corpora):
 def test_without_examples_no_text_is_in_the_page(corpora):
     page = corpora[1] / "report.html"
     whole = page.read_bytes()
-    write_report(corpora[1], examples=False)
+    write_corpus_page(corpora[1], examples=False)
     assert "alert" not in page.read_text("utf-8")
     assert " ".join(paragraph(0).split()[:5]) not in page.read_text("utf-8")
-    write_report(corpora[1])
+    write_corpus_page(corpora[1])
     assert page.read_bytes() == whole
 
 
 def test_drift_is_flagged_and_sameness_is_not(corpora):
-    a, b = map(read_report, corpora)
-    assert not any(difference.drifts for difference in compare(a, a))
-    found = {difference.what: difference for difference in compare(a, b)}
+    a, b = map(read_corpus_report, corpora)
+    assert not any(difference.drifts for difference in find_drift(a, a))
+    found = {difference.what: difference for difference in find_drift(a, b)}
     assert found["share of documents kept"].drifts
     assert found["share dropped: length"].drifts
     assert not found["share dropped: exact duplicate"].drifts
     assert not found["lengths, all together"].drifts
-    write_report(corpora[1], corpora[0])
+    write_corpus_page(corpora[1], corpora[0])
     assert "drift" in (corpora[1] / "report.html").read_text("utf-8")
-    write_report(corpora[1])
+    write_corpus_page(corpora[1])
 
 
 def test_a_folder_that_is_none(tmp_path):
     with pytest.raises(FolderError, match="not a corpus"):
-        write_report(tmp_path)
+        write_corpus_page(tmp_path)
     (tmp_path / "report.json").write_text("{}")
     with pytest.raises(FolderError, match="not the report of a corpus"):
-        write_report(tmp_path)
+        write_corpus_page(tmp_path)

@@ -18,12 +18,12 @@ from sklearn.pipeline import make_pipeline
 
 from weft.errors import InputError
 from weft.evaluate.baselines import rewrite
-from weft.evaluate.baselines.answer import AnswerOverlap, Context
+from weft.evaluate.baselines.answer import AnswerContext, AnswerOverlap
 from weft.evaluate.baselines.classify import LabelsClassifier, TextClassifier
-from weft.evaluate.baselines.pairs import PairClassifier, PairRegressor, likeness
+from weft.evaluate.baselines.pairs import PairClassifier, PairRegressor, pair_similarity
 from weft.evaluate.baselines.rewrite import LeadSentences, NearestNeighbour
 from weft.evaluate.baselines.tag import PhraseLookup, TagLookup
-from weft.evaluate.baselines.vectors import ENOUGH, WordVectors, grams_of, pieces_of
+from weft.evaluate.baselines.vectors import ENOUGH_TEXTS, WordVectors, grams_of, pieces_of
 
 DATA = Path(__file__).parents[3] / "shared/data"
 real = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not here")
@@ -52,9 +52,13 @@ def test_words_and_characters_go_alone_and_in_pairs():
 
 def test_rare_words_are_left_out_only_where_there_is_enough_text():
     assert len(WordVectors.fit(["one two"] * 2 + ["three"]).vectorizer.vocabulary_) == 4
-    assert set(WordVectors.fit(["one two"] * ENOUGH + ["three"]).vectorizer.vocabulary_) == {"one", "two", "one two"}
-    unlike = [f"w{number}" for number in range(ENOUGH)]
-    assert len(WordVectors.fit(unlike).vectorizer.vocabulary_) == ENOUGH
+    assert set(WordVectors.fit(["one two"] * ENOUGH_TEXTS + ["three"]).vectorizer.vocabulary_) == {
+        "one",
+        "two",
+        "one two",
+    }
+    unlike = [f"w{number}" for number in range(ENOUGH_TEXTS)]
+    assert len(WordVectors.fit(unlike).vectorizer.vocabulary_) == ENOUGH_TEXTS
 
 
 def test_the_classifier_is_scikit_learns_pipeline():
@@ -147,7 +151,11 @@ def test_a_pair_is_judged_by_its_likeness():
 
 def test_likeness_is_highest_of_the_same_and_turns_with_the_pair():
     pieces = WordVectors.fit(TEXTS, pieces_of)
-    same, there, back = likeness(pieces, TEXTS, TEXTS), likeness(pieces, GOOD, BAD), likeness(pieces, BAD, GOOD)
+    same, there, back = (
+        pair_similarity(pieces, TEXTS, TEXTS),
+        pair_similarity(pieces, GOOD, BAD),
+        pair_similarity(pieces, BAD, GOOD),
+    )
     np.testing.assert_allclose(same[:, :5], 1, atol=1e-6)
     np.testing.assert_allclose(there[:, [0, 1, 3, 2, 4, 5, 7, 6]], back, atol=1e-6)
 
@@ -158,7 +166,7 @@ def test_the_regressor_is_ridge_regression():
     seconds = [" ".join(rng.choice(list("abcdefgh"), 5)) for _ in range(60)]
     scores = rng.normal(size=60)
     model = PairRegressor.fit(firsts, seconds, scores.tolist())
-    features = likeness(model.pieces, firsts, seconds)
+    features = pair_similarity(model.pieces, firsts, seconds)
     oracle = Ridge(alpha=1.0).fit(features, scores).predict(features)
     np.testing.assert_allclose(model.predict(firsts, seconds), oracle.clip(scores.min(), scores.max()), atol=1e-6)
 
@@ -262,7 +270,7 @@ def test_an_answer_stands_in_its_context(context, question):
 
 def test_the_rarest_shared_word_decides_which_sentence():
     context = "The cat is on the mat. The dog is on the roof. The bird sings."
-    assert Context(context).sentence_for("What is the dog on?") == "The dog is on the roof. "
+    assert AnswerContext(context).sentence_for("What is the dog on?") == "The dog is on the roof. "
 
 
 def test_leads_are_sentences_or_lines():
@@ -301,7 +309,7 @@ def test_blocks_change_nothing(monkeypatch):
     model = NearestNeighbour.fit(sources[:150], sources[:150])
     whole = model.predict(sources)
     for block in (1, 1000):
-        monkeypatch.setattr(rewrite, "BLOCK", block)
+        monkeypatch.setattr(rewrite, "_COSINES_AT_ONCE", block)
         assert model.predict(sources) == whole
 
 
@@ -376,7 +384,7 @@ def test_a_span_answers_better_than_its_sentence():
         )
 
     spans = AnswerOverlap().predict([one[0] for one in asked], [one[1] for one in asked])
-    sentences = [Context(context).sentence_for(question) for context, question, _ in asked]
+    sentences = [AnswerContext(context).sentence_for(question) for context, question, _ in asked]
     answers = [one[2] for one in asked]
     ours, plain = (np.mean([f1(*pair) for pair in zip(side, answers, strict=True)]) for side in (spans, sentences))
     assert ours > 0.32 > 0.25 > plain

@@ -14,9 +14,9 @@ from weft.evaluate.bootstrap import (
     sum_intervals,
 )
 from weft.evaluate.classes import class_figures
-from weft.evaluate.entities import counted_figures, entity_counts, entity_figures
-from weft.evaluate.translations import counted_figures as translated_figures
-from weft.evaluate.translations import summed_figures, translation_counts
+from weft.evaluate.entities import entity_counts, entity_figures, entity_figures_from_counts
+from weft.evaluate.translations import translation_counts, translation_figures
+from weft.evaluate.translations import translation_figures_from_counts as translated_figures
 
 TRIALS = 300
 SHARES = np.array([[0.45, 0.05, 0.02], [0.08, 0.2, 0.02], [0.03, 0.05, 0.1]])  # of a population's confusion matrix
@@ -110,7 +110,7 @@ def test_what_is_large_is_drawn_in_parts_to_the_same_end(monkeypatch):
     generator = np.random.default_rng(5)
     (gold, predicted), counts = generator.integers(6, size=(2, 36)), generator.poisson(1.0, (36, 3))
     whole = class_intervals(gold, predicted, 6), sum_intervals(counts, f1)
-    monkeypatch.setattr("weft.evaluate.bootstrap.AT_ONCE", 36 * 7)
+    monkeypatch.setattr("weft.evaluate.bootstrap._MOST_NUMBERS", 36 * 7)
     assert (class_intervals(gold, predicted, 6), sum_intervals(counts, f1)) == whole
 
 
@@ -127,12 +127,12 @@ def test_figures_of_entities_and_translations_lie_in_their_intervals():
     generator = np.random.default_rng(7)
     gold = [list(generator.choice(["O", "B-A", "I-A", "B-B"], 12)) for _ in range(60)]
     predicted = [[tag if generator.random() < 0.8 else "O" for tag in row] for row in gold]
-    intervals = sum_intervals(entity_counts(gold, predicted)[1], counted_figures)
+    intervals = sum_intervals(entity_counts(gold, predicted)[1], entity_figures_from_counts)
     for name, value in entity_figures(gold, predicted).items():
         assert intervals[name].low < value < intervals[name].high, name
     texts = [[" ".join(row) for row in side] for side in (predicted, gold)]
     intervals = sum_intervals(translation_counts(*texts), translated_figures)
-    for name, value in summed_figures(translation_counts(*texts)).items():
+    for name, value in translation_figures(translation_counts(*texts)).items():
         assert intervals[name].low < value < intervals[name].high, name
 
 
@@ -144,7 +144,7 @@ def test_a_single_example_has_an_interval_without_width():
 
 def test_sentences_without_entities_have_an_interval_at_zero():
     counts = entity_counts([["O"], ["O", "O"]], [["O"], ["O", "O"]])[1]
-    assert set(sum_intervals(counts, counted_figures).values()) == {Interval(0, 0)}
+    assert set(sum_intervals(counts, entity_figures_from_counts).values()) == {Interval(0, 0)}
 
 
 def test_nothing_to_draw_from_is_an_error_that_says_so():

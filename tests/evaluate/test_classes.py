@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn import metrics
 
 from weft.errors import InputError
-from weft.evaluate.classes import class_figures, confusion, per_class, several_figures
+from weft.evaluate.classes import class_figures, confusion, multilabel_figures, per_class
 
 LABELS = 4
 
@@ -54,7 +54,7 @@ def test_a_stack_of_matrices_equals_one_by_one():
 @given(st.data(), st.integers(1, 12), st.integers(2, 5))
 def test_several_classes_equal_scikit_learn(data, size, labels):
     gold, predicted = (data.draw(arrays(bool, (size, labels))) for _ in range(2))
-    found = several_figures(gold, predicted)
+    found = multilabel_figures(gold, predicted)
     for name, average in (("f1", "macro"), ("f1_micro", "micro")):
         assert found[name] == pytest.approx(metrics.f1_score(gold, predicted, average=average, zero_division=0)), name
     assert found["exact"] == pytest.approx(metrics.accuracy_score(gold, predicted))

@@ -5,7 +5,7 @@ import pytest
 
 from weft.evaluate.bootstrap import class_intervals, example_intervals, mean_interval, sum_intervals
 from weft.evaluate.classes import class_figures, confusion
-from weft.evaluate.difference import Difference, difference
+from weft.evaluate.difference import PairedDifference, paired_difference
 from weft.evaluate.judged import Judged
 from weft.evaluate.values import value_figures
 
@@ -48,7 +48,7 @@ def measured(figure, predicted, rows):
     (of_classes, "accuracy"), (of_classes, "f1"), (of_means, "accuracy"), (of_sums, "mcc"), (of_values, "spearman"),
 ])  # fmt: skip
 def test_the_same_examples_are_drawn_for_both(judge, figure):
-    found = difference(figure, judge(OURS), judge(THEIRS))
+    found = paired_difference(figure, judge(OURS), judge(THEIRS))
     generator = np.random.default_rng(0)
     drawn = []
     for _ in range(1000):
@@ -65,26 +65,26 @@ def test_a_difference_that_two_intervals_apart_would_hide_is_shown_by_pairs():
     worse = np.where(worse < 0, (GOLD + 1) % 3, worse)
     ours, theirs = of_classes(OURS), of_classes(worse)
     assert ours.intervals["accuracy"].low < theirs.intervals["accuracy"].high
-    assert difference("accuracy", ours, theirs).is_ahead
+    assert paired_difference("accuracy", ours, theirs).is_ahead
 
 
 def test_an_answer_beside_itself_shows_no_difference():
-    found = difference("f1", of_classes(OURS), of_classes(OURS))
+    found = paired_difference("f1", of_classes(OURS), of_classes(OURS))
     assert (found.value, found.low, found.high) == (0, 0, 0)
     assert found.verdict.startswith("no difference shown")
 
 
 @pytest.mark.parametrize(("found", "verdict"), [
-    (Difference("accuracy", 0.031, 0.012, 0.05), "ahead by 3.1 points (1.2 to 5.0)"),
-    (Difference("accuracy", -0.031, -0.05, -0.012), "behind by 3.1 points (1.2 to 5.0)"),
-    (Difference("f1", 0.01, -0.02, 0.04), "no difference shown (1.0 points, -2.0 to 4.0)"),
-    (Difference("bleu", 2.04, 1.0, 3.0), "ahead by 2.0 (1.0 to 3.0)"),
-    (Difference("perplexity", -2.0, -3.0, -1.0), "ahead by 2.000 (1.000 to 3.000)"),
-    (Difference("bits_per_byte", 0.2, 0.1, 0.3), "behind by 0.200 (0.100 to 0.300)"),
+    (PairedDifference("accuracy", 0.031, 0.012, 0.05), "ahead by 3.1 points (1.2 to 5.0)"),
+    (PairedDifference("accuracy", -0.031, -0.05, -0.012), "behind by 3.1 points (1.2 to 5.0)"),
+    (PairedDifference("f1", 0.01, -0.02, 0.04), "no difference shown (1.0 points, -2.0 to 4.0)"),
+    (PairedDifference("bleu", 2.04, 1.0, 3.0), "ahead by 2.0 (1.0 to 3.0)"),
+    (PairedDifference("perplexity", -2.0, -3.0, -1.0), "ahead by 2.000 (1.000 to 3.000)"),
+    (PairedDifference("bits_per_byte", 0.2, 0.1, 0.3), "behind by 0.200 (0.100 to 0.300)"),
 ])  # fmt: skip
 def test_a_verdict_says_who_is_ahead_and_by_how_much(found, verdict):
     assert found.verdict == verdict
 
 
 def test_what_has_no_interval_has_no_difference():
-    assert difference("accuracy", judged({"accuracy": 1.0}, {}), of_classes(OURS)) is None
+    assert paired_difference("accuracy", judged({"accuracy": 1.0}, {}), of_classes(OURS)) is None

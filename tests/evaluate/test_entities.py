@@ -12,15 +12,15 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from weft.errors import InputError
 from weft.evaluate.entities import (
-    Span,
+    Entity,
     are_bare,
-    counted_figures,
+    entities_in,
     entity_counts,
     entity_figures,
+    entity_figures_from_counts,
     guess_scheme,
     per_type,
-    repaired,
-    spans_of,
+    repaired_tags,
     tag_accuracy,
     tags_of,
     with_kind,
@@ -51,7 +51,7 @@ def separate_spans(draw):
     length = draw(st.integers(0, 12))
     cuts = sorted(draw(st.sets(st.integers(0, length))))
     chosen = [pair for pair in pairwise(cuts) if draw(st.booleans())]
-    return [Span(*pair, draw(st.sampled_from(KINDS))) for pair in chosen], length
+    return [Entity(*pair, draw(st.sampled_from(KINDS))) for pair in chosen], length
 
 
 def written(spans, length, marks):
@@ -92,7 +92,7 @@ def test_figures_equal_seqeval_on_any_tags(pair):
 
 @given(st.lists(tags("BIES"), max_size=12))
 def test_spans_equal_seqeval(sequence):
-    assert [(kind, start, end - 1) for start, end, kind in spans_of(sequence)] == get_entities(sequence)
+    assert [(kind, start, end - 1) for start, end, kind in entities_in(sequence)] == get_entities(sequence)
 
 
 @given(separate_spans())
@@ -103,10 +103,10 @@ def test_spans_survive_every_scheme(drawn):
         "iob1": written_iob1(spans, length),
         "bioes": written(spans, length, "SBIE"),
     }.items():
-        assert spans_of(sequence) == spans
-        assert repaired(sequence, scheme) == (tags_of(spans, length), 0)
+        assert entities_in(sequence) == spans
+        assert repaired_tags(sequence, scheme) == (tags_of(spans, length), 0)
     for marks in ("UBIL", "SBME"):
-        assert repaired(written(spans, length, marks), "bioes") == (tags_of(spans, length), 0)
+        assert repaired_tags(written(spans, length, marks), "bioes") == (tags_of(spans, length), 0)
 
 
 @given(st.lists(separate_spans(), min_size=1, max_size=5))
@@ -126,7 +126,7 @@ def test_one_mistake_does_not_change_the_guess():
 @pytest.mark.parametrize("sequence", [["NOUN", "VERB"], ["B-A", "X-A"], ["O", "PER"], ["B", "I"], ["B-"], ["X"]])
 def test_tags_that_are_no_spans_are_plain(sequence):
     assert guess_scheme([["O", "B-A"], sequence]) == "plain"
-    assert repaired(sequence, "plain") == (sequence, 0)
+    assert repaired_tags(sequence, "plain") == (sequence, 0)
 
 
 def test_a_few_misspelt_tags_do_not_make_a_scheme_plain():
@@ -138,9 +138,9 @@ def test_a_few_misspelt_tags_do_not_make_a_scheme_plain():
 @given(st.lists(tags("BIESLUM"), max_size=12))
 def test_what_is_repaired_is_valid_and_reads_the_same(sequence):
     for scheme in ("iob1", "iob2", "bioes"):
-        fixed, _ = repaired(sequence, scheme)
-        assert spans_of(fixed) == spans_of(sequence)
-        assert repaired(fixed, "iob2") == (fixed, 0)
+        fixed, _ = repaired_tags(sequence, scheme)
+        assert entities_in(fixed) == entities_in(sequence)
+        assert repaired_tags(fixed, "iob2") == (fixed, 0)
 
 
 @pytest.mark.parametrize(
@@ -156,20 +156,20 @@ def test_what_is_repaired_is_valid_and_reads_the_same(sequence):
     ],
 )
 def test_invalid_tags_are_counted(sequence, iob1, iob2, bioes):
-    assert [repaired(sequence.split(), scheme)[1] for scheme in ("iob1", "iob2", "bioes")] == [iob1, iob2, bioes]
+    assert [repaired_tags(sequence.split(), scheme)[1] for scheme in ("iob1", "iob2", "bioes")] == [iob1, iob2, bioes]
 
 
 @given(sentence_pairs("BI"))
 def test_summed_counts_give_the_figures_of_the_sentences_together(pair):
     _, counts = entity_counts(*pair)
-    twice = counted_figures(np.stack([counts.sum(0), 2 * counts.sum(0)]))
+    twice = entity_figures_from_counts(np.stack([counts.sum(0), 2 * counts.sum(0)]))
     for name, value in entity_figures(*pair).items():
         assert twice[name] == pytest.approx([value, value])
 
 
 def test_a_kind_that_was_not_drawn_does_not_lower_the_mean():
     both_found, one_found = [[1, 0, 0], [2, 0, 0]], [[1, 0, 0], [0, 0, 0]]
-    assert counted_figures(np.array([both_found, one_found]))["f1_macro"].tolist() == [1, 1]
+    assert entity_figures_from_counts(np.array([both_found, one_found]))["f1_macro"].tolist() == [1, 1]
 
 
 @given(sentence_pairs("BI"))
@@ -179,7 +179,7 @@ def test_tag_accuracy_is_the_share_of_equal_tags(pair):
 
 
 def test_spans_that_cannot_be_written_are_an_error():
-    for spans in ([Span(0, 3, "A")], [Span(1, 1, "A")], [Span(0, 2, "A"), Span(1, 2, "B")]):
+    for spans in ([Entity(0, 3, "A")], [Entity(1, 1, "A")], [Entity(0, 2, "A"), Entity(1, 2, "B")]):
         with pytest.raises(ValueError, match="span"):
             tags_of(spans, 2)
 
@@ -208,4 +208,4 @@ def test_bare_tags_are_told_from_names_of_classes(tags, bare):
 
 
 def test_bare_tags_are_entities_of_one_kind():
-    assert spans_of(with_kind("B I O S O".split())) == [(0, 2, "entity"), (3, 4, "entity")]
+    assert entities_in(with_kind("B I O S O".split())) == [(0, 2, "entity"), (3, 4, "entity")]

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 
 from weft.errors import InputError
-from weft.evaluate.translations import counted_figures, summed_figures, tokenizer_of, translation_counts
+from weft.evaluate.translations import (
+    bleu_tokenizer_for,
+    translation_counts,
+    translation_figures,
+    translation_figures_from_counts,
+)
 
 english = st.lists(st.sampled_from("the cat sat on a mat , & quot; 3.5 don't".split()), max_size=9).map(" ".join)
 chinese = st.text("天地玄黄宇宙洪荒，。 A1", max_size=14)
@@ -25,7 +30,9 @@ def reference(predictions, golds, tokenizer):
 def test_figures_equal_sacrebleu_on_english(pairs, copied):
     predictions, golds = (list(side) for side in zip(*pairs, strict=True))
     golds[: len(golds) // 2] = predictions[: len(golds) // 2] if copied else golds[: len(golds) // 2]
-    assert summed_figures(translation_counts(predictions, golds)) == pytest.approx(reference(predictions, golds, "13a"))
+    assert translation_figures(translation_counts(predictions, golds)) == pytest.approx(
+        reference(predictions, golds, "13a")
+    )
 
 
 @given(st.lists(st.tuples(chinese, chinese), min_size=1, max_size=8))
@@ -33,7 +40,9 @@ def test_figures_equal_sacrebleu_on_chinese(pairs):
     predictions, golds = (list(side) for side in zip(*pairs, strict=True))
     golds.append("天地玄黄，宇宙洪荒。日月盈昃，辰宿列张。" * 8)
     predictions.append("天地玄黄，宇宙洪荒。")
-    assert summed_figures(translation_counts(predictions, golds)) == pytest.approx(reference(predictions, golds, "zh"))
+    assert translation_figures(translation_counts(predictions, golds)) == pytest.approx(
+        reference(predictions, golds, "zh")
+    )
 
 
 def test_any_sum_of_counts_is_divided_as_sacrebleu_does():
@@ -42,18 +51,18 @@ def test_any_sum_of_counts_is_divided_as_sacrebleu_does():
     counts[:, 6:10] = -np.sort(-(counts[:, 2:6] + counts[:, 6:10]), axis=-1)  # no more 4-grams than trigrams
     counts[:, 0] = counts[:, 6]
     counts[:, 12::3] = np.minimum(counts[:, 12::3], np.minimum(counts[:, 10::3], counts[:, 11::3]))
-    found = counted_figures(counts)
+    found = translation_figures_from_counts(counts)
     for row, bleu, chrf in zip(counts.tolist(), found["bleu"], found["chrf"], strict=True):
         assert bleu == pytest.approx(BLEU()._compute_score_from_stats(row[:10]).score)
         assert chrf == pytest.approx(CHRF()._compute_score_from_stats(row[10:]).score)
 
 
 def test_the_tokenizer_follows_the_script():
-    assert tokenizer_of(["The cat sat.", "On the 垫子."]) == "13a"
-    assert tokenizer_of(["猫坐在垫子上。", "The end"]) == "zh"
-    assert tokenizer_of(["我在GitHub上用Python写了一个很长的函数。"]) == "zh"
-    assert tokenizer_of(["고양이가 앉았다"]) == "13a"
-    assert tokenizer_of([""]) == "13a"
+    assert bleu_tokenizer_for(["The cat sat.", "On the 垫子."]) == "13a"
+    assert bleu_tokenizer_for(["猫坐在垫子上。", "The end"]) == "zh"
+    assert bleu_tokenizer_for(["我在GitHub上用Python写了一个很长的函数。"]) == "zh"
+    assert bleu_tokenizer_for(["고양이가 앉았다"]) == "13a"
+    assert bleu_tokenizer_for([""]) == "13a"
 
 
 def test_counts_are_kept_per_sentence():
@@ -66,10 +75,10 @@ def test_counts_are_kept_per_sentence():
 
 def test_no_translations_are_an_error():
     with pytest.raises(InputError):
-        summed_figures(translation_counts([], []))
+        translation_figures(translation_counts([], []))
 
 
 def test_without_sacrebleu_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(InputError, match=r'pip install "weft\[tasks\]"'):
-        summed_figures(translation_counts(["a"], ["a"]))
+        translation_figures(translation_counts(["a"], ["a"]))

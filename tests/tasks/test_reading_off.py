@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from task_models import PAIRS, TEXTS, WORDS, asked, make, save, tokenizer_of
-from weft.evaluate.entities import repaired
+from weft.evaluate.entities import repaired_tags
 from weft.tasks.answer import OVERLAP_SHARE, QUESTION_SHARE, Answer, Gold
 from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.intent import Intent
@@ -169,7 +169,7 @@ def test_with_a_crf_all_tags_are_well_formed(family):
     task = Tag(TAGS, entities=True, crf=True)
     built, reader = ready(task, family, 12)
     said = answers(task, built.network, reader, asked(SENTENCES))
-    assert all(repaired(tags, "iob2") == (list(tags), 0) for tags in said)
+    assert all(repaired_tags(tags, "iob2") == (list(tags), 0) for tags in said)
     assert any(tag.startswith("I-") for tags in said for tag in tags)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from small_tasks import finetune, report_of, rows_of, write_rows
-from weft.evaluate.baselines.reply import cosines, reply_bits
+from weft.evaluate.baselines.reply import candidate_cosines, reply_losses
 from weft.evaluate.ngram import NGram
 from weft.tasks.candidates import MOST_RANKED, REPLY_CANDIDATES, hits, with_candidates
 from weft.tasks.judging.evaluation import Subject
@@ -41,9 +41,9 @@ def test_equally_good_candidates_share_the_hit():
 
 def test_the_conditional_ngram_scores_only_replies_and_knows_the_prompt():
     train = [("red?", "yes indeed"), ("blue?", "not at all")] * 50
-    right, wrong = reply_bits(train, [("red?", "yes indeed"), ("red?", "not at all")])
+    right, wrong = reply_losses(train, [("red?", "yes indeed"), ("red?", "not at all")])
     assert right < wrong
-    longer = reply_bits(train, [("never seen before, red?", "yes indeed")])
+    longer = reply_losses(train, [("never seen before, red?", "yes indeed")])
     assert longer[0] == pytest.approx(right, rel=1e-6)  # the end of the prompt is its context, the rest is not scored
 
 
@@ -55,7 +55,7 @@ def test_the_mean_of_the_losses_is_the_loss():
 
 def test_tfidf_finds_the_candidate_that_shares_words():
     train = [("where is the cat", "the cat is here"), ("who sings", "a bird sings")]
-    (row,) = cosines(train, [("is the cat here", ["a bird sings", "the cat is here"])])
+    (row,) = candidate_cosines(train, [("is the cat here", ["a bird sings", "the cat is here"])])
     assert row[1] > row[0] == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from small_tasks import finetune, report_of, rows_of, write_rows
-from weft.evaluate.baselines.frozen import FrozenClassifier, cosines, pair_features
+from weft.evaluate.baselines.frozen import FrozenClassifier, pair_features, row_cosines
 from weft.interchange.pooling import read_pooling
 from weft.tasks.judging.untuned import embed_texts
 from weft.tokenizer.read import load_tokenizer
@@ -61,7 +61,7 @@ def test_the_cosine_of_the_models_own_vectors_is_what_similarity_is_judged_by(tu
     }
     assert finetune(tmp_path, "similarity", model=str(folder), data=data, baseline=True).code == 0
     model = weft.load(folder)
-    cosine = cosines(*(model.embed([row[side] for row in rows[40:]]) for side in ("text", "second")))
+    cosine = row_cosines(*(model.embed([row[side] for row in rows[40:]]) for side in ("text", "second")))
     stats = pytest.importorskip("scipy.stats")
     expected = stats.spearmanr(cosine, [row["score"] for row in rows[40:]]).statistic
     assert report_of(tmp_path / "run")["untuned"]["figures"]["spearman"] == pytest.approx(expected, abs=1e-3)

@@ -7,7 +7,7 @@ import pytest
 
 from small_tasks import finetune, report_of, weft
 from weft.evaluate.bootstrap import mean_interval
-from weft.evaluate.difference import Difference
+from weft.evaluate.difference import PairedDifference
 from weft.evaluate.judged import Judged
 from weft.tasks.answer import Answer, AnswerSpan, Gold
 from weft.tasks.classify import Classify
@@ -16,7 +16,7 @@ from weft.tasks.judging.evaluation import Compared, Evaluation
 from weft.tasks.judging.figure_names import name_of
 from weft.tasks.task import Example
 
-AHEAD, BEHIND, LEVEL = (Difference("accuracy", *ends) for ends in ((2, 1, 3), (-2, -3, -1), (0, -1, 1)))
+AHEAD, BEHIND, LEVEL = (PairedDifference("accuracy", *ends) for ends in ((2, 1, 3), (-2, -3, -1), (0, -1, 1)))
 LONG = re.compile(r"\d\.\d{5}")
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from weft.errors import InputError
 from weft.tokenizer.build import build_tokenizer
 from weft.tokenizer.read import load_tokenizer
-from weft.tokenizer.report import report_on
-from weft.tokenizer.special import SPECIALS
+from weft.tokenizer.report import report_on_tokenizer
+from weft.tokenizer.special import FAMILY_SPECIALS
 from weft.tokenizer.train import train_tokenizer
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
@@ -38,7 +38,7 @@ def chinese(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", [None, *SPECIALS])
+@pytest.mark.parametrize("family", [None, *FAMILY_SPECIALS])
 def test_transformers_opens_the_folder_and_gives_the_same_ids(kind, family, tmp_path):
     build_tokenizer([ALICE], tmp_path / "tokenizer", kind, vocabulary=KINDS[kind], family=family)
     ours = load_tokenizer(tmp_path / "tokenizer")
@@ -108,7 +108,7 @@ def test_a_limit_takes_text_from_all_over_the_corpus(tmp_path):
 
 def test_the_report_counts_what_a_count_by_hand_counts(trained):
     texts = ["alice alice queen", "龘"]
-    report = report_on(trained["char"], texts)
+    report = report_on_tokenizer(trained["char"], texts)
     assert (report.documents, report.bytes, report.tokens) == (2, 20, 18)
     assert report.bytes_per_token == round(20 / 18, 3)
     assert report.unknown_rate == 1 / 18

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from weft.errors import RecipeError
 from weft.tokens.keyed_shuffle import KeyedShuffle
-from weft.tokens.order import ROUND, Order, Place
+from weft.tokens.order import ROUND_SIZE, Order, SampleIndex
 
 
 @given(st.integers(1, 300), st.integers(0, 5), st.integers(1, 20))
@@ -33,9 +33,9 @@ def test_processes_share_the_very_batch_of_one_process(step, processes, seed):
 def test_sources_are_mixed_exactly_by_weight_round_by_round():
     order = Order((50_000, 400, 7_000), (0.9, 0.003, 0.097), 1)
     for round_ in (0, 3):
-        counts = Counter(source for source, _, _ in order[np.arange(round_ * ROUND, (round_ + 1) * ROUND)])
+        counts = Counter(source for source, _, _ in order[np.arange(round_ * ROUND_SIZE, (round_ + 1) * ROUND_SIZE)])
         assert counts == {0: 900, 1: 3, 2: 97}
-    seen = [sample for source, _, sample in order[np.arange(20 * ROUND)] if source == 2]
+    seen = [sample for source, _, sample in order[np.arange(20 * ROUND_SIZE)] if source == 2]
     assert len(seen) == len(set(seen)) == 1940  # no sample comes again before all have come
 
 
@@ -63,15 +63,15 @@ def test_a_place_knows_its_sources_epoch():
     assert [place.epoch for place in order[np.arange(25)]] == [0] * 10 + [1] * 10 + [2] * 5
 
 
-def one_by_one(order: Order, number: int) -> Place:
+def one_by_one(order: Order, number: int) -> SampleIndex:
     """The definition: a network of its own for every sample."""
-    round_, place = divmod(number, ROUND)
+    round_, place = divmod(number, ROUND_SIZE)
     pattern = np.repeat(np.arange(len(order.sizes)), order._shares)
-    sources = pattern[KeyedShuffle(ROUND, order.seed, round_)[np.arange(ROUND)]]
+    sources = pattern[KeyedShuffle(ROUND_SIZE, order.seed, round_)[np.arange(ROUND_SIZE)]]
     source = int(sources[place])
     number = round_ * order._shares[source] + int((sources[:place] == source).sum())
     epoch, place = divmod(number, order.sizes[source])
-    return Place(source, epoch, KeyedShuffle(order.sizes[source], order.seed + source, epoch)[place])
+    return SampleIndex(source, epoch, KeyedShuffle(order.sizes[source], order.seed + source, epoch)[place])
 
 
 @given(

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.corpus.build import build_corpus, summary
-from weft.corpus.report import write_report
+from weft.corpus.build import build_corpus, corpus_summary
+from weft.corpus.report import write_corpus_page
 from weft.errors import InputError, RecipeError
 from weft.progress import say
 from weft.recipe.corpus import CorpusSection, ReadSection
@@ -55,14 +55,14 @@ def reading_in(format: str | None) -> Reading | None:
     return Reading(format=check_section(ReadSection, {"format": format}, "--format").format)
 
 
-def report_on(arguments: Sequence[str], earlier: Path | None, *, examples: bool) -> dict[str, Any]:
+def report_on_corpus(arguments: Sequence[str], earlier: Path | None, *, examples: bool) -> dict[str, Any]:
     """Write the page again, with what has changed since an earlier corpus."""
     if len(arguments) != 1:
         raise InputError("Give one corpus: weft corpus report DIR [--against EARLIER].")
     folder = Path(arguments[0])
-    found = write_report(folder, earlier, examples=examples)
+    found = write_corpus_page(folder, earlier, examples=examples)
     for difference in found:
         if difference.drifts:
             say(f"Drift: {difference.what}, {difference.before:.3g} before and {difference.now:.3g} now.")
     compared = {"drifts": any(d.drifts for d in found), "differences": [d.as_dict() for d in found]}
-    return {**summary(folder), **(compared if earlier is not None else {})}
+    return {**corpus_summary(folder), **(compared if earlier is not None else {})}

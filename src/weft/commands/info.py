@@ -25,9 +25,9 @@ def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     if known_facts(path).get("kind") == "run":
         return _describe_run(path)
     if is_corpus(path):
-        from weft.corpus.build import summary
+        from weft.corpus.build import corpus_summary
 
-        return summary(path)
+        return corpus_summary(path)
     if (path / "tokenizer.json").is_file() and not (path / "config.json").is_file():
         return _describe_tokenizer(path)
     return _describe_model(path)
@@ -69,12 +69,12 @@ def _describe_run(folder: Path) -> dict[str, Any]:
 
 
 def _describe_tokenizer(folder: Path) -> dict[str, Any]:
-    from weft.tokenizer.build import REPORT
+    from weft.tokenizer.build import TOKENIZER_REPORT
     from weft.tokenizer.read import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     facts = {"tokenizer": str(folder), "vocabulary": tokenizer.vocabulary, "special": tokenizer.special}
-    return {**facts, **(read_json(folder / REPORT) if (folder / REPORT).is_file() else {})}
+    return {**facts, **(read_json(folder / TOKENIZER_REPORT) if (folder / TOKENIZER_REPORT).is_file() else {})}
 
 
 def _describe_model(folder: Path) -> dict[str, Any]:

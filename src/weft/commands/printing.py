@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from weft.terminal import STEERING, visible
+from weft.terminal import CONTROL_CHARACTERS, escape_controls
 
 
 def print_next(command: str, hint: str, *, quiet: bool) -> None:
     if not quiet:
-        print(visible(f"{hint} Next: {command}"), file=sys.stderr)
+        print(escape_controls(f"{hint} Next: {command}"), file=sys.stderr)
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
@@ -25,7 +25,7 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
     for key, value in facts.items():
         if value not in (None, [], {}):
             # As `Text`, in which nothing is markup: names and labels may hold [brackets].
-            table.add_row(Text(visible(key), style="bold"), Text(visible(_readable(key, value))))
+            table.add_row(Text(escape_controls(key), style="bold"), Text(escape_controls(_readable(key, value))))
     Console().print(table)
 
 
@@ -36,7 +36,7 @@ def print_lines(answers: Sequence[dict[str, Any]]) -> None:
 def as_json_line(facts: dict[str, Any]) -> str:
     """In letters that standard output has, without any that would steer a terminal."""
     line = json.dumps(facts, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"))
-    return STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+    return CONTROL_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 def _readable(key: str, value: Any) -> str:

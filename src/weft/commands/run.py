@@ -43,7 +43,7 @@ def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
 
 def _stage(name: str, do: Stage, recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
     known = read_run(folder)
-    if known and (known.get("asked") != recipe.asked() or known.get("inputs") != fingerprint(recipe, base)):
+    if known and (known.get("asked") != recipe.given_settings() or known.get("inputs") != fingerprint(recipe, base)):
         aside = next(
             new for n in range(1, 10**6) if not (new := folder.with_name(f"{folder.name}.before-{n}")).exists()
         )

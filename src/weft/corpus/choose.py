@@ -20,24 +20,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.corpus.contamination import COMMON, NUMBERS, shared_by_many
-from weft.corpus.near_duplicates import ALIKE, ORDERS, Groups, group, leaders, likeness
-from weft.corpus.near_duplicates import BANDS as BAND_COUNT
+from weft.corpus.contamination import COMMON_NGRAMS_FILE, TEST_NGRAMS_FILE, find_common_ngrams
+from weft.corpus.near_duplicates import (
+    BAND_COUNT,
+    NEAR_DUPLICATE_SIMILARITY,
+    SIGNATURE_SIZE,
+    DuplicateGroups,
+    choose_representatives,
+    group_similar,
+    signature_similarity,
+)
 from weft.corpus.ngrams import Numbers, scramble
-from weft.corpus.sift import BANDS, EXAMPLE_LETTERS, KEYS, SIGNATURES, TEXTS_FILE
-from weft.corpus.split import FEW, SPLITS, CannotSpare, Shares, divide
+from weft.corpus.sift import BANDS_FILE, EXAMPLE_CHARACTERS, KEYS_FILE, SIGNATURES_FILE, TEXTS_FILE
+from weft.corpus.split import FEW_DOCUMENTS, SPLITS, CannotSpare, Shares, divide
 from weft.corpus.tables import rows_of_file
 from weft.recipe.corpus import DecontaminateSection, DeduplicateSection
 
-FATES, COPIES = "fates.npy", "copies.npy"
-EXACT, NEAR, CUT, FIRST_SPLIT = 0, 1, 2, 3  # what becomes of a document; from FIRST_SPLIT on, the number of its split
-TRAIN = FIRST_SPLIT + SPLITS.index("train")
-LARGEST = 5  # groups that the report shows
-SIZES = (2, 3, 4, 6, 11, 101)  # of groups, for counting
+FATES_FILE, COPIES_FILE = "fates.npy", "copies.npy"
+EXACT, NEAR, DIVIDED, FIRST_SPLIT = (
+    0,
+    1,
+    2,
+    3,
+)  # what becomes of a document; from FIRST_SPLIT on, the number of its split
+_TRAIN = FIRST_SPLIT + SPLITS.index("train")
+_MOST_GROUPS_SHOWN = 5  # groups that the report shows
+_GROUP_SIZES = (2, 3, 4, 6, 11, 101)  # of groups, for counting
 
 
 @dataclass(frozen=True)
-class Sifted:
+class SiftedPiece:
     """A piece after the first pass."""
 
     folder: Path
@@ -45,8 +57,8 @@ class Sifted:
     kept: int
 
 
-def choose(
-    pieces: Sequence[Sifted],
+def choose_documents(
+    pieces: Sequence[SiftedPiece],
     settings: DeduplicateSection,
     shares: Shares,
     seed: int,
@@ -54,28 +66,28 @@ def choose(
 ) -> dict[str, Any]:
     """Writes, into the folder of each piece, what becomes of its documents; returns the figures for the report."""
     starts = np.cumsum([0, *(piece.kept for piece in pieces)])
-    keys = np.concatenate([np.fromfile(piece.folder / KEYS, "<u8").reshape(-1, 3) for piece in pieces])
+    keys = np.concatenate([np.fromfile(piece.folder / KEYS_FILE, "<u8").reshape(-1, 3) for piece in pieces])
     numbers = np.arange(len(keys))
-    groups = Groups(len(keys))
+    groups = DuplicateGroups(len(keys))
     first = _same_text(keys)
     if settings.exact:
         for number in np.flatnonzero(first != numbers).tolist():
             groups.join(int(first[number]), number)
     with _signatures(pieces) as signatures:
         if settings.near and signatures is not None:
-            group(signatures, _bands(pieces), groups)  # type: ignore[arg-type]
+            group_similar(signatures, _bands(pieces), groups)  # type: ignore[arg-type]
 
         def alike(one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.bool_]:
             same = (keys[one, :2] == keys[other, :2]).all(axis=1)
             if settings.near and signatures is not None:
                 unlike = np.flatnonzero(~same)
-                same[unlike] = likeness(signatures, one[unlike], other[unlike]) >= ALIKE  # type: ignore[arg-type]
+                same[unlike] = signature_similarity(signatures, one[unlike], other[unlike]) >= NEAR_DUPLICATE_SIMILARITY  # type: ignore[arg-type]
             return same
 
         if settings.keep == "all":
             best, beyond = _best(groups.roots(), keys[:, 2]), 0
         else:
-            best, beyond = leaders(groups.roots(), keys[:, 2], alike)
+            best, beyond = choose_representatives(groups.roots(), keys[:, 2], alike)
     sizes = np.bincount(best, minlength=len(keys))
     source = np.repeat(np.array([piece.source for piece in pieces], np.int32), [piece.kept for piece in pieces])
     side = _sides(keys, best == numbers, source, shares, seed)
@@ -84,11 +96,11 @@ def choose(
         fates[best == numbers] = side[best == numbers]
     else:
         # To cut each of several copies would put the same words on both sides.
-        fates = np.where((side[best] == CUT) & (sizes[best] > 1), TRAIN, side[best])
+        fates = np.where((side[best] == DIVIDED) & (sizes[best] > 1), _TRAIN, side[best])
     for piece, start in zip(pieces, starts.tolist(), strict=False):
         part = slice(start, start + piece.kept)
-        np.save(piece.folder / FATES, fates[part], allow_pickle=False)
-        np.save(piece.folder / COPIES, keys[best[part], :2], allow_pickle=False)
+        np.save(piece.folder / FATES_FILE, fates[part], allow_pickle=False)
+        np.save(piece.folder / COPIES_FILE, keys[best[part], :2], allow_pickle=False)
     ignored = 0 if tests is None else _ignore_common(pieces, np.split(best == numbers, starts[1:-1]), tests)
     return {
         "ignored": ignored,
@@ -102,13 +114,15 @@ def choose(
     }
 
 
-def _ignore_common(pieces: Sequence[Sifted], stays: Sequence[NDArray[np.bool_]], tests: DecontaminateSection) -> int:
+def _ignore_common(
+    pieces: Sequence[SiftedPiece], stays: Sequence[NDArray[np.bool_]], tests: DecontaminateSection
+) -> int:
     """How many n-grams of the tests are too common to mean anything; copies count once."""
     work = pieces[0].folder.parent
-    count = len(np.load(work / NUMBERS, mmap_mode="r", allow_pickle=False))
+    count = len(np.load(work / TEST_NGRAMS_FILE, mmap_mode="r", allow_pickle=False))
     folders = [piece.folder for piece in pieces]
-    common = shared_by_many(zip(folders, stays, strict=True), count, tests.most_documents)
-    np.save(work / COMMON, common, allow_pickle=False)
+    common = find_common_ngrams(zip(folders, stays, strict=True), count, tests.most_documents)
+    np.save(work / COMMON_NGRAMS_FILE, common, allow_pickle=False)
     return int(common.sum())
 
 
@@ -127,12 +141,12 @@ def _same(keys: Numbers, best: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 
 @contextmanager
-def _signatures(pieces: Sequence[Sifted]) -> Iterator["_Mapped | None"]:
+def _signatures(pieces: Sequence[SiftedPiece]) -> Iterator["_Mapped | None"]:
     """All signatures in one file, of which only the pages in use are in memory."""
-    together = pieces[0].folder.parent / SIGNATURES
+    together = pieces[0].folder.parent / SIGNATURES_FILE
     with together.open("wb") as out:
         for piece in pieces:
-            with (piece.folder / SIGNATURES).open("rb") as part:
+            with (piece.folder / SIGNATURES_FILE).open("rb") as part:
                 shutil.copyfileobj(part, out, 2**20)
     try:
         yield _Mapped(together) if together.stat().st_size else None
@@ -140,22 +154,22 @@ def _signatures(pieces: Sequence[Sifted]) -> Iterator["_Mapped | None"]:
         together.unlink()
 
 
-def _bands(pieces: Sequence[Sifted]) -> Iterator[Numbers]:
+def _bands(pieces: Sequence[SiftedPiece]) -> Iterator[Numbers]:
     for band in range(BAND_COUNT):
         yield np.concatenate([_band(piece, band) for piece in pieces])
 
 
-def _band(piece: Sifted, band: int) -> Numbers:
+def _band(piece: SiftedPiece, band: int) -> Numbers:
     if piece.kept == 0:
         return np.zeros(0, np.uint64)
-    return np.memmap(piece.folder / BANDS, np.uint64, "r").reshape(-1, BAND_COUNT)[:, band].copy()
+    return np.memmap(piece.folder / BANDS_FILE, np.uint64, "r").reshape(-1, BAND_COUNT)[:, band].copy()
 
 
 class _Mapped:
     """Rows of a file. What was read is given back at once, or the whole file would come to be in memory."""
 
     def __init__(self, file: Path) -> None:
-        self.rows = np.memmap(file, np.uint32, "r").reshape(-1, ORDERS)
+        self.rows = np.memmap(file, np.uint32, "r").reshape(-1, SIGNATURE_SIZE)
         self.mapped: mmap.mmap = self.rows.base._mmap  # type: ignore[union-attr]
 
     def __getitem__(self, numbers: NDArray[np.intp]) -> NDArray[np.uint32]:
@@ -181,7 +195,7 @@ def _sides(
     """Of those that are the best of their group, each source by itself, by a number from 0 to 1 out of their hash."""
     salt = scramble(np.array([seed + 1], np.uint64))
     places = (scramble(keys[:, 0] ^ salt) >> np.uint64(11)).astype(np.float64) / 2**53
-    side = np.full(len(keys), TRAIN, np.int8)
+    side = np.full(len(keys), _TRAIN, np.int8)
     for number in np.unique(source):
         mine = np.flatnonzero(is_best & (source == number))
         side[mine] = _divided(places[mine], int(keys[mine, 2].sum()), shares)
@@ -190,35 +204,35 @@ def _sides(
 
 def _divided(places: NDArray[np.float64], characters: int, shares: Shares) -> NDArray[np.int8] | int:
     if len(places) == 0 or shares.validation == shares.test == 0:
-        return TRAIN
+        return _TRAIN
     try:
-        division = divide(places[:FEW].tolist(), characters, shares)
+        division = divide(places[:FEW_DOCUMENTS].tolist(), characters, shares)
     except CannotSpare:  # what is left of this source is too little; there are others
-        return TRAIN
+        return _TRAIN
     if division.borders is None:
-        return CUT
+        return DIVIDED
     low, high = division.borders
     validation, test = (FIRST_SPLIT + SPLITS.index(split) for split in ("validation", "test"))
-    return np.where(places < low, validation, np.where(places < high, test, TRAIN)).astype(np.int8)
+    return np.where(places < low, validation, np.where(places < high, test, _TRAIN)).astype(np.int8)
 
 
 def _size_table(sizes: NDArray[np.intp]) -> dict[str, int]:
     """How many groups there are of 2, of 3, of 4 to 5 documents …"""
     table = {}
-    for low, high in zip(SIZES, [*SIZES[1:], 2**62], strict=True):
+    for low, high in zip(_GROUP_SIZES, [*_GROUP_SIZES[1:], 2**62], strict=True):
         name = str(low) if high == low + 1 else f"{low}–{high - 1}" if high < 2**62 else f"{low} and more"
         table[name] = int(((sizes >= low) & (sizes < high)).sum())
     return {name: count for name, count in table.items() if count}
 
 
-def _largest(sizes: NDArray[np.intp], pieces: Sequence[Sifted], starts: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _largest(sizes: NDArray[np.intp], pieces: Sequence[SiftedPiece], starts: NDArray[np.int64]) -> list[dict[str, Any]]:
     """The largest groups: how many there are in each, and how the one that stays begins."""
-    largest = np.argsort(-sizes, kind="stable")[:LARGEST]
+    largest = np.argsort(-sizes, kind="stable")[:_MOST_GROUPS_SHOWN]
     found = []
     for number in largest[sizes[largest] > 1].tolist():
         piece = int(np.searchsorted(starts, number, side="right")) - 1
         text = _text_of(pieces[piece].folder, number - int(starts[piece]))
-        found.append({"documents": int(sizes[number]), "text": text[:EXAMPLE_LETTERS]})
+        found.append({"documents": int(sizes[number]), "text": text[:EXAMPLE_CHARACTERS]})
     return found
 
 

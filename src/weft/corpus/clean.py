@@ -13,18 +13,18 @@ from typing import Literal
 from weft.corpus.masking import mask
 from weft.errors import needs
 
-NEWLINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-INVISIBLE = re.compile(
+_NEWLINE = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+_INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     r"\ufff9-\ufffc\U000e0001]"
 )
 # A single space between words, which nearly all are, is no match: to replace each by itself takes most of the time.
 _OTHER_SPACES = r"\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
-SPACES = re.compile(f"[{_OTHER_SPACES}][ {_OTHER_SPACES}]*| [ {_OTHER_SPACES}]+")
-EDGES = re.compile(r" \n ?|\n ")
-GAPS = re.compile(r"\n{3,}")
+_SPACES = re.compile(f"[{_OTHER_SPACES}][ {_OTHER_SPACES}]*| [ {_OTHER_SPACES}]+")
+_LINE_EDGES = re.compile(r" \n ?|\n ")
+_GAPS = re.compile(r"\n{3,}")
 # What UTF-8 looks like when it was read as Latin-1 or Windows-1252: the first sieve before ftfy's own.
-MOJIBAKE = re.compile(r"[ÂÃÅÐÑâãïð][\x80-\xbf\u0152-\u2122]|&(?:#\d+|#x[\da-f]+|[a-z]{2,6});", re.IGNORECASE)
+_MOJIBAKE = re.compile(r"[ÂÃÅÐÑâãïð][\x80-\xbf\u0152-\u2122]|&(?:#\d+|#x[\da-f]+|[a-z]{2,6});", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def clean(text: str, settings: Cleaning) -> Cleaned:
 
     if settings.repair:
         step("repaired", _repair)
-    step("invisible", lambda t: INVISIBLE.sub("", NEWLINE.sub("\n", t)))
+    step("invisible", lambda t: _INVISIBLE.sub("", _NEWLINE.sub("\n", t)))
     if form := settings.form:  # now: an accent may have stood behind something invisible
         step("normalised", lambda t: unicodedata.normalize(form, t))
     step("spaces", _plain_spaces)
@@ -62,7 +62,7 @@ def clean(text: str, settings: Cleaning) -> Cleaned:
 
 
 def _repair(text: str) -> str:
-    if MOJIBAKE.search(text) is None:  # a hundred times faster than to ask ftfy, and most text is whole
+    if _MOJIBAKE.search(text) is None:  # a hundred times faster than to ask ftfy, and most text is whole
         return text
     ftfy = needs("ftfy", "corpus", "to repair broken encodings")
     config = ftfy.TextFixerConfig(
@@ -72,4 +72,4 @@ def _repair(text: str) -> str:
 
 
 def _plain_spaces(text: str) -> str:
-    return GAPS.sub("\n\n", EDGES.sub("\n", SPACES.sub(" ", text))).strip()
+    return _GAPS.sub("\n\n", _LINE_EDGES.sub("\n", _SPACES.sub(" ", text))).strip()

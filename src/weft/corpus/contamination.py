@@ -6,7 +6,7 @@ pieces there. Pieces of less than 200 characters go, and so does a document that
 than ten documents share is no leak but a commonplace (a licence, a verse), and stays. A test text that is shorter than
 an n-gram is looked for as a whole, from eight words on; what is shorter still would be found everywhere.
 
-The first pass notes where n-grams of the tests are, `shared_by_many` counts the documents that stay, and the second
+The first pass notes where n-grams of the tests are, `find_common_ngrams` counts the documents that stay, and the second
 pass cuts.
 """
 
@@ -21,21 +21,25 @@ from weft.corpus.clean import Cleaning, clean
 from weft.corpus.ngrams import NGrams, Numbers, Places, Sizes
 from weft.words import places_of_words, weight_of, words_of
 
-NUMBERS, LENGTHS, COMMON = "test-ngrams.npy", "test-lengths.npy", "common-ngrams.npy"  # in the folder of the work
-HITS = "hits.npy"  # in the folder of a piece
-HIT = np.dtype([("row", np.int64), ("ngram", np.int64), ("begin", np.int64), ("end", np.int64)])
-EDGE = 30  # characters that a cut may move outwards, to stand between two words
+TEST_NGRAMS_FILE, _TEST_LENGTHS_FILE, COMMON_NGRAMS_FILE = (
+    "test-ngrams.npy",
+    "test-lengths.npy",
+    "common-ngrams.npy",
+)  # in the folder of the work
+HITS_FILE = "hits.npy"  # in the folder of a piece
+HIT_DTYPE = np.dtype([("row", np.int64), ("ngram", np.int64), ("begin", np.int64), ("end", np.int64)])
+_MOST_MOVED = 30  # characters that a cut may move outwards, to stand between two words
 
 Hits = NDArray[np.void]  # of HIT; places in characters
-Span = tuple[int, int]
+TextRange = tuple[int, int]
 
 
-def sizes_of(words: int) -> Sizes:
+def _sizes_of(words: int) -> Sizes:
     return words, 2 * words, 4 * words
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LeakIndex:
     """What to look for: sorted numbers of n-grams, and the lengths, in words, of those that are whole texts."""
 
     numbers: Numbers
@@ -46,17 +50,17 @@ class Wanted:
     short: int = 0  # texts that are too short to be looked for
 
     @classmethod
-    def of(cls, texts: Iterable[str], words: int, least: int, cleaning: Cleaning) -> "Wanted":
+    def of(cls, texts: Iterable[str], words: int, least: int, cleaning: Cleaning) -> "LeakIndex":
         found: list[Numbers] = []
         lengths: set[int] = set()
         count = short = whole = 0
         for text in texts:
             count += 1
             grams = NGrams.of(words_of(_lower(clean(text, cleaning).text)))  # as the documents are
-            spans = grams.spans(sizes_of(words))
+            spans = grams.spans(_sizes_of(words))
             if len(spans[0]) == 0:
                 length = len(grams.kinds)
-                if len(grams.spans(sizes_of(least))[0]) == 0:
+                if len(grams.spans(_sizes_of(least))[0]) == 0:
                     short += 1
                     continue
                 spans = grams.runs(length)
@@ -67,26 +71,26 @@ class Wanted:
         return cls(numbers, np.array(sorted(lengths), np.int64), words, count, whole, short)
 
     def save(self, folder: Path) -> None:
-        np.save(folder / NUMBERS, self.numbers, allow_pickle=False)
-        np.save(folder / LENGTHS, self.lengths, allow_pickle=False)
+        np.save(folder / TEST_NGRAMS_FILE, self.numbers, allow_pickle=False)
+        np.save(folder / _TEST_LENGTHS_FILE, self.lengths, allow_pickle=False)
 
     @classmethod
-    def load(cls, folder: Path, words: int) -> "Wanted":
+    def load(cls, folder: Path, words: int) -> "LeakIndex":
         """Not read into memory: every worker looks at the same pages of the file."""
-        numbers = np.load(folder / NUMBERS, mmap_mode="r", allow_pickle=False)
-        return cls(numbers, np.load(folder / LENGTHS, allow_pickle=False), words)
+        numbers = np.load(folder / TEST_NGRAMS_FILE, mmap_mode="r", allow_pickle=False)
+        return cls(numbers, np.load(folder / _TEST_LENGTHS_FILE, allow_pickle=False), words)
 
     def hits(self, text: str, row: int) -> Hits:
         """Where n-grams of the tests are in a text."""
         if len(self.numbers) == 0:
-            return np.zeros(0, HIT)
+            return np.zeros(0, HIT_DTYPE)
         lower = _lower(text)
         grams = NGrams.of(words_of(lower))
         found = [
             self._look(grams, *spans)
-            for spans in (grams.spans(sizes_of(self.words)), *(grams.runs(length) for length in self.lengths.tolist()))
+            for spans in (grams.spans(_sizes_of(self.words)), *(grams.runs(length) for length in self.lengths.tolist()))
         ]
-        hits = np.zeros(sum(len(ngrams) for ngrams, _, _ in found), HIT)
+        hits = np.zeros(sum(len(ngrams) for ngrams, _, _ in found), HIT_DTYPE)
         if len(hits):
             begins, ends = np.array(places_of_words(lower), np.int64).T
             ngrams, starts, stops = (np.concatenate(column) for column in zip(*found, strict=True))
@@ -100,32 +104,32 @@ class Wanted:
         return places[found], starts[found], ends[found]
 
 
-def shared_by_many(pieces: Iterable[tuple[Path, NDArray[np.bool_]]], count: int, most: int) -> NDArray[np.bool_]:
+def find_common_ngrams(pieces: Iterable[tuple[Path, NDArray[np.bool_]]], count: int, most: int) -> NDArray[np.bool_]:
     """Which of the tests' n-grams are in more than so many documents: of each piece its folder, and which stay."""
     documents = np.zeros(count, np.int64)
     for folder, stays in pieces:
-        hits = np.load(folder / HITS, allow_pickle=False)
+        hits = np.load(folder / HITS_FILE, allow_pickle=False)
         pairs = np.unique(hits[stays[hits["row"]]][["row", "ngram"]])
         np.add.at(documents, pairs["ngram"], 1)
     return documents > most
 
 
-def spans_by_row(folder: Path, common: NDArray[np.bool_]) -> dict[int, list[Span]]:
+def ranges_by_row(folder: Path, common: NDArray[np.bool_]) -> dict[int, list[TextRange]]:
     """Of a piece: what to cut out of which document."""
-    hits = np.load(folder / HITS, allow_pickle=False)
-    spans: dict[int, list[Span]] = {}
+    hits = np.load(folder / HITS_FILE, allow_pickle=False)
+    spans: dict[int, list[TextRange]] = {}
     for row, begin, end in hits[~common[hits["ngram"]]][["row", "begin", "end"]].tolist():
         spans.setdefault(row, []).append((begin, end))
     return spans
 
 
-def without(text: str, spans: Sequence[Span], window: int, most_pieces: int) -> list[Span]:
+def pieces_without(text: str, spans: Sequence[TextRange], window: int, most_pieces: int) -> list[TextRange]:
     """The pieces of a text that are left; none, if there would be too many."""
     pieces = list(_between(text, spans, window))
     return [] if len(pieces) > most_pieces else [span for span in pieces if weight_of(text[slice(*span)]) >= window]
 
 
-def _between(text: str, spans: Sequence[Span], window: int) -> Iterator[Span]:
+def _between(text: str, spans: Sequence[TextRange], window: int) -> Iterator[TextRange]:
     start = 0
     for begin, end in sorted(spans):
         stop = _outwards(text, max(begin - window, 0), -1)
@@ -138,7 +142,7 @@ def _between(text: str, spans: Sequence[Span], window: int) -> Iterator[Span]:
 
 def _outwards(text: str, place: int, step: int) -> int:
     """A little further from what is cut out, to where a word ends; where there are no spaces, just there."""
-    for moved in range(place, max(min(place + step * EDGE, len(text)), 0), step):
+    for moved in range(place, max(min(place + step * _MOST_MOVED, len(text)), 0), step):
         if text[moved : moved + 1].isspace():
             return moved
     return place

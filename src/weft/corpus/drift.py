@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-SHARE, DISTRIBUTION, RATIO = 0.05, 0.1, 0.2  # from which on a difference is drift
+_SHARE_THRESHOLD, _DISTRIBUTION_THRESHOLD, _RATIO_THRESHOLD = 0.05, 0.1, 0.2  # from which on a difference is drift
 
 
 @dataclass(frozen=True)
-class Difference:
+class Drift:
     what: str
     before: float
     now: float
@@ -27,7 +27,7 @@ class Difference:
         return {**asdict(self), "drifts": self.drifts}
 
 
-def compare(before: dict[str, Any], now: dict[str, Any]) -> list[Difference]:
+def find_drift(before: dict[str, Any], now: dict[str, Any]) -> list[Drift]:
     """What has changed most, first those that are beyond their threshold."""
     found = [
         _share("share of documents kept", _kept(before), _kept(now)),
@@ -41,23 +41,23 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> list[Difference]:
     languages = sorted({*before["languages"]["kept"], *now["languages"]["kept"]})
     for language in languages:
         shares = [_part(report["languages"]["kept"], language) for report in (before, now)]
-        if max(shares) >= SHARE:
+        if max(shares) >= _SHARE_THRESHOLD:
             found.append(_share(f"share of {language}", *shares))
     return sorted(found, key=lambda difference: (not difference.drifts, -difference.change / difference.threshold))
 
 
-def _share(what: str, before: float, now: float) -> Difference:
-    return Difference(what, before, now, abs(now - before), SHARE)
+def _share(what: str, before: float, now: float) -> Drift:
+    return Drift(what, before, now, abs(now - before), _SHARE_THRESHOLD)
 
 
-def _ratio(what: str, before: float, now: float) -> Difference:
+def _ratio(what: str, before: float, now: float) -> Drift:
     change = max(now, before) / max(min(now, before), 1e-9) - 1 if max(now, before) > 0 else 0.0
-    return Difference(what, before, now, change, RATIO)
+    return Drift(what, before, now, change, _RATIO_THRESHOLD)
 
 
-def _distribution(what: str, before: Mapping[str, float], now: Mapping[str, float]) -> Difference:
+def _distribution(what: str, before: Mapping[str, float], now: Mapping[str, float]) -> Drift:
     moved = sum(abs(_part(before, key) - _part(now, key)) for key in {*before, *now}) / 2
-    return Difference(f"{what}, all together", 0.0, moved, moved, DISTRIBUTION)
+    return Drift(f"{what}, all together", 0.0, moved, moved, _DISTRIBUTION_THRESHOLD)
 
 
 def _part(counts: Mapping[str, float], key: str) -> float:

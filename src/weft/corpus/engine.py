@@ -21,11 +21,13 @@ from weft.progress import say
 from weft.threads import usable_cores
 
 Piece = dict[str, Any]
-Figures = dict[str, Any]
+PieceFigures = dict[str, Any]
 is_command = False  # whether the process is ours to end
 
 
-def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: int | None = None) -> Iterator[Figures]:
+def work_on(
+    pieces: Sequence[Piece], work: Callable[[Piece], PieceFigures], workers: int | None = None
+) -> Iterator[PieceFigures]:
     """What `work`, a function at the top of a module, makes of each piece, in the order of the pieces. What a user can
     put right (`InputError`) is raised here as it was there.
     """
@@ -61,7 +63,7 @@ def work_on(pieces: Sequence[Piece], work: Callable[[Piece], Figures], workers: 
             yield answer["figures"]
 
 
-def leave(code: Any) -> NoReturn:
+def exit_process(code: Any) -> NoReturn:
     """End the process with this exit code. Where an error stopped daft in the middle, its threads may still be at work,
     and abort the interpreter while it winds down: the code would be lost.
     """

@@ -7,32 +7,32 @@ from typing import Any
 
 from weft.errors import RecipeError, needs, suggest
 
-ENOUGH = 400  # characters to look at; of the middle, since texts begin with titles, names and menus
-UNSURE = 0.5
-ALSO = {"yue": "zh", "wuu": "zh"}  # written with the same characters; poems of the Tang are taken for the first
+_SAMPLE_CHARACTERS = 400  # characters to look at; of the middle, since texts begin with titles, names and menus
+_LEAST_PROBABILITY = 0.5
+_MERGED = {"yue": "zh", "wuu": "zh"}  # written with the same characters; poems of the Tang are taken for the first
 # Words that are common in English and in no other language that is written in ASCII.
-ENGLISH = frozenset("the and that with this have are from they which been would there their what were you".split())
-IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
-OTHER_EAST = re.compile(r"[\u3040-\u30ff\uac00-\ud7af\u1100-\u11ff]")  # kana and hangul
+_ENGLISH = frozenset("the and that with this have are from they which been would there their what were you".split())
+_IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
+_KANA_OR_HANGUL = re.compile(r"[\u3040-\u30ff\uac00-\ud7af\u1100-\u11ff]")  # kana and hangul
 
 
 def language_of(text: str) -> str | None:
     """None if there is too little to tell by."""
-    start = max(0, (len(text) - ENOUGH) // 2)
-    part = text[start : start + ENOUGH]
+    start = max(0, (len(text) - _SAMPLE_CHARACTERS) // 2)
+    part = text[start : start + _SAMPLE_CHARACTERS]
     if evident := _evident(part):
         return evident
     language, probability = _identifier().classify(part)
-    return ALSO.get(language, str(language)) if probability >= UNSURE else None
+    return _MERGED.get(language, str(language)) if probability >= _LEAST_PROBABILITY else None
 
 
 def _evident(text: str) -> str | None:
     """English by its commonest words, Chinese by its characters: to ask py3langid takes a hundred times as long."""
     if text.isascii():
         words = text.lower().split()
-        return "en" if sum(map(ENGLISH.__contains__, words)) > 0.12 * len(words) else None
-    chinese = len(IDEOGRAPH.findall(text))
-    return "zh" if chinese > 0.6 * len(text) and OTHER_EAST.search(text) is None else None
+        return "en" if sum(map(_ENGLISH.__contains__, words)) > 0.12 * len(words) else None
+    chinese = len(_IDEOGRAPH.findall(text))
+    return "zh" if chinese > 0.6 * len(text) and _KANA_OR_HANGUL.search(text) is None else None
 
 
 def check_languages(languages: Sequence[str]) -> None:

@@ -13,32 +13,32 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from weft.corpus.tables import Table, pyarrow, rows_of_file
+from weft.corpus.tables import ParquetTable, pyarrow, rows_of_file
 from weft.errors import needs
 from weft.folders import MANIFEST, read_json, sha256_of, to_json, write_file
 
-INPUTS, FILES, BEGUN = "inputs.parquet", "files.parquet", "begun.json"
-LIBRARIES = ("daft", "pyarrow", "numpy", "regex", "ftfy", "py3langid", "lxml", "charset-normalizer", "warcio")
-MODULES = {"charset-normalizer": "charset_normalizer"}
+INPUT_LIST, SHARD_LIST, _BEGUN = "inputs.parquet", "files.parquet", "begun.json"
+_LIBRARIES = ("daft", "pyarrow", "numpy", "regex", "ftfy", "py3langid", "lxml", "charset-normalizer", "warcio")
+_MODULES = {"charset-normalizer": "charset_normalizer"}
 _HASHED = [("file", pyarrow.string()), ("bytes", pyarrow.int64()), ("sha256", pyarrow.string())]
-SCHEMAS = {INPUTS: pyarrow.schema([("source", pyarrow.string()), *_HASHED]), FILES: pyarrow.schema(_HASHED)}
+_SCHEMAS = {INPUT_LIST: pyarrow.schema([("source", pyarrow.string()), *_HASHED]), SHARD_LIST: pyarrow.schema(_HASHED)}
 
-Rows = Iterable[dict[str, Any]]
+_Rows = Iterable[dict[str, Any]]
 
 
 def library_versions() -> dict[str, str]:
     """Of all that has a say in the bytes; that they are there is known before the work begins."""
-    for library in LIBRARIES:
-        needs(MODULES.get(library, library), "corpus", "to build a corpus")
+    for library in _LIBRARIES:
+        needs(_MODULES.get(library, library), "corpus", "to build a corpus")
     own = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
-    return {**own, **{library: metadata.version(library) for library in LIBRARIES}}
+    return {**own, **{library: metadata.version(library) for library in _LIBRARIES}}
 
 
-def write_manifest(folder: Path, facts: dict[str, Any], inputs: Rows, files: Rows) -> None:
+def write_manifest(folder: Path, facts: dict[str, Any], inputs: _Rows, files: _Rows) -> None:
     """An empty list has no file."""
     listed = {}
-    for name, rows in ((INPUTS, inputs), (FILES, files)):
-        with Table(folder / name, SCHEMAS[name]) as table:
+    for name, rows in ((INPUT_LIST, inputs), (SHARD_LIST, files)):
+        with ParquetTable(folder / name, _SCHEMAS[name]) as table:
             for row in rows:
                 table.add(row)
         if (folder / name).is_file():
@@ -50,8 +50,8 @@ def shards_of(folder: Path, known: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """Every file of a corpus and its size. Older corpora have the whole list in weft.json."""
     for name, facts in known.get("files", {}).items():
         yield name, facts["bytes"]
-    if FILES in known.get("files", {}) and (folder / FILES).is_file():
-        for row in rows_of_file(folder / FILES):
+    if SHARD_LIST in known.get("files", {}) and (folder / SHARD_LIST).is_file():
+        for row in rows_of_file(folder / SHARD_LIST):
             yield row["file"], row["bytes"]
 
 
@@ -61,18 +61,18 @@ def work_name(fingerprint: str, versions: dict[str, str]) -> str:
 
 
 def note_begun(folder: Path, fingerprint: str, versions: dict[str, str]) -> None:
-    write_file(folder / BEGUN, to_json({"fingerprint": fingerprint, "versions": versions}))
+    write_file(folder / _BEGUN, to_json({"fingerprint": fingerprint, "versions": versions}))
 
 
-def why_anew(folder: Path, fingerprint: str, versions: dict[str, str]) -> str:
+def why_restarted(folder: Path, fingerprint: str, versions: dict[str, str]) -> str:
     """Why another build's folder is of no use to this one."""
-    begun = read_json(folder / BEGUN) if (folder / BEGUN).is_file() else {}
+    begun = read_json(folder / _BEGUN) if (folder / _BEGUN).is_file() else {}
     if begun.get("fingerprint") != fingerprint:
         return "it had other settings or files"
-    return f"it had {other_versions(begun.get('versions', {}), versions)}"
+    return f"it had {changed_versions(begun.get('versions', {}), versions)}"
 
 
-def other_versions(before: dict[str, str], now: dict[str, str]) -> str:
+def changed_versions(before: dict[str, str], now: dict[str, str]) -> str:
     """Those that are not the same, in words: pyarrow 16.0 (now 17.0). Nothing, if all are."""
     names = [name for name in now if before.get(name) != now[name]]
     return ", ".join(f"{name} {before.get(name, 'unknown')} (now {now[name]})" for name in names)

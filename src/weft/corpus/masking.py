@@ -22,39 +22,39 @@ _TOP = rf"(?:{_CHINESE_TOP}|(?:(?!{CHARACTER})[\p{{L}}\p{{M}}]){{2,24}})"
 _HOST = rf"(?:[\p{{L}}\p{{M}}\p{{N}}-]{{1,63}}\.){{1,8}}(?:xn--[A-Za-z0-9-]{{2,59}}|{_TOP})"
 # A name in Latin letters behind Chinese text begins where the Latin does; a Chinese one takes the whole run.
 _LOCAL = rf"(?:(?:(?!{CHARACTER})[\p{{L}}\p{{M}}\p{{N}}._%+-]){{1,64}}|[\p{{L}}\p{{M}}\p{{N}}._%+-]{{0,63}}{CHARACTER})"
-EMAIL = regex.compile(rf"{_LOCAL}@(?:{_ASCII_HOST}|{_HOST})")
-CARD = re.compile(
+_EMAIL = regex.compile(rf"{_LOCAL}@(?:{_ASCII_HOST}|{_HOST})")
+_CARD = re.compile(
     r"(?<![0-9A-Za-z])(?:[2-6]\d{3}([ -]?)\d{4}\1\d{4}\1\d{1,7}|3[47]\d{2}([ -]?)\d{6}\2\d{5})(?![0-9A-Za-z])"
 )
 # A telephone number begins with a plus, a bracket or a zero, or is written as in America.
-PHONE = re.compile(
+_PHONE = re.compile(
     r"(?<![0-9A-Za-z.,+(])(?:(?:\+\d{1,3}[ .-]?(?:\(0\)[ .-]?)?|\(0?\d{2,4}\)[ .-]?|0\d{1,4}[ ./-])\d[\d ./-]{4,14}\d"
     r"|\d{3}[-.]\d{3}[-.]\d{4})(?![0-9A-Za-z])"
 )
-DATE = re.compile(r"\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}")
+_DATE = re.compile(r"\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}")
 # The networks' prefixes; not an amount of money, a count of people, or a round number.
-CHINESE_MOBILE = re.compile(
+_CHINESE_MOBILE = re.compile(
     r"(?<![0-9A-Za-z.,$¥￥€£-])(?:(?:\+|00)?86[ -]?)?"
     r"(?:13\d|14[0145-9]|15[0-35-9]|16[2567]|17[0-8]|18\d|19[0-35-9])([ -]?)\d{4}\1(?!0{4})\d{4}"
     r"(?![0-9A-Za-z]|[.,-]\d| ?[元万亿人次个%％])"
 )
-RESIDENT = re.compile(r"(?<![0-9A-Za-z])[1-8]\d{5}(?:19|20)\d{9}[\dXx](?![0-9A-Za-z])")
-RESIDENT_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
-IBAN = re.compile(r"(?<![0-9A-Za-z])([A-Z]{2})\d\d(?: ?[A-Z0-9]){11,30}")
+_RESIDENT = re.compile(r"(?<![0-9A-Za-z])[1-8]\d{5}(?:19|20)\d{9}[\dXx](?![0-9A-Za-z])")
+_RESIDENT_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+_IBAN = re.compile(r"(?<![0-9A-Za-z])([A-Z]{2})\d\d(?: ?[A-Z0-9]){11,30}")
 _IBANS = (
     "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DK18 DO28 EE20 EG29 ES24 "
     "FI18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 "
     "LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MR27 MT31 MU30 NL18 NO15 PK24 PL28 PS29 PT25 QA29 RO24 RS22 "
     "SA24 SC31 SE24 SI19 SK24 SM27 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 "
 )
-IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBANS.split()}
+_IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBANS.split()}
 
 
 def mask(text: str) -> str:
-    text = IBAN.sub(_mask_iban, EMAIL.sub("<email>", text) if "@" in text else text)
-    text = RESIDENT.sub(_checked("<id>", _is_resident), text)
-    text = CARD.sub(_checked("<card>", lambda found: _passes_luhn(re.sub(r"\D", "", found))), text)
-    return PHONE.sub(_checked("<phone>", _is_phone), CHINESE_MOBILE.sub("<phone>", text))
+    text = _IBAN.sub(_mask_iban, _EMAIL.sub("<email>", text) if "@" in text else text)
+    text = _RESIDENT.sub(_checked("<id>", _is_resident), text)
+    text = _CARD.sub(_checked("<card>", lambda found: _passes_luhn(re.sub(r"\D", "", found))), text)
+    return _PHONE.sub(_checked("<phone>", _is_phone), _CHINESE_MOBILE.sub("<phone>", text))
 
 
 def _checked(name: str, check: Callable[[str], bool]) -> Callable[[re.Match[str]], str]:
@@ -62,7 +62,7 @@ def _checked(name: str, check: Callable[[str], bool]) -> Callable[[re.Match[str]
 
 
 def _is_phone(found: str) -> bool:
-    return 7 <= len(re.sub(r"\D", "", found)) <= 15 and DATE.match(found) is None
+    return 7 <= len(re.sub(r"\D", "", found)) <= 15 and _DATE.match(found) is None
 
 
 def _passes_luhn(digits: str) -> bool:
@@ -77,14 +77,14 @@ def _is_resident(number: str) -> bool:
         date(int(number[6:10]), int(number[10:12]), int(number[12:14]))
     except ValueError:
         return False
-    total = sum(weight * int(digit) for weight, digit in zip(RESIDENT_WEIGHTS, number, strict=False))
+    total = sum(weight * int(digit) for weight, digit in zip(_RESIDENT_WEIGHTS, number, strict=False))
     return "10X98765432"[total % 11] == number[-1].upper()
 
 
 def _mask_iban(found: re.Match[str]) -> str:
     """As many characters as the country's have (ISO 13616); what stands behind them is not part of it."""
     places = [place for place, character in enumerate(found[0]) if character != " "]
-    length = IBAN_LENGTHS.get(found[1], 0)
+    length = _IBAN_LENGTHS.get(found[1], 0)
     if not 0 < length <= len(places):
         return found[0]
     end = places[length - 1] + 1

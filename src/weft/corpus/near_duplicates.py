@@ -5,10 +5,10 @@ where a letter is no syllable even: 15 letters). Two texts are as alike as their
 smallest of all shingles under a random order is the same in both with probability J, so 120 orders estimate it: the
 signature. Cut into 20 bands of 6, two signatures agree in some band with probability 1 − (1 − J⁶)²⁰: 0.998 at J = 0.8,
 0.27 at 0.5. Of those that agree in a band, each is compared, whole, with the one before it and with a few others; two
-that agree in at least `ALIKE` of their numbers are one group with all that either is grouped with.
+that agree in at least `NEAR_DUPLICATE_SIMILARITY` of their numbers are one group with all that either is grouped with.
 
-A group is a chain: its ends may have nothing in common. So it is only where to look: `leaders` says which of a group is
-like one that stays.
+A group is a chain: its ends may have nothing in common. So `choose_representatives` drops only what is similar to a
+document that stays.
 
 A text of fewer than ten shingles has no signature. One other word in it changes half of them or all, so likeness says
 nothing; such texts are copies if they are the same text.
@@ -24,16 +24,16 @@ from numpy.typing import NDArray
 from weft.corpus.ngrams import NGrams, Numbers, Sizes, scramble
 from weft.words import words_and_symbols
 
-BANDS, ROWS = 20, 6
-ORDERS = BANDS * ROWS
-SHINGLE: Sizes = (5, 5, 15)  # words, characters, letters
-LEAST_SHINGLES = 10
-ALIKE = 0.7
-BLOCK = 4096  # shingles at a time: 120 orders of them fit into the cache
-MOST_ROUNDS = 8  # others that a document is compared with in a band: pages of one template can be very many
-PAIRS = 20_000  # compared at a time: 20 MB of signatures
-MOST_LEADERS = 100  # of a group; beyond them, what is left of it stays
-EMPTY = np.uint32(2**32 - 1)
+BAND_COUNT, _BAND_ROWS = 20, 6
+SIGNATURE_SIZE = BAND_COUNT * _BAND_ROWS
+_SHINGLE_SIZES: Sizes = (5, 5, 15)  # words, characters, letters
+_LEAST_SHINGLES = 10
+NEAR_DUPLICATE_SIMILARITY = 0.7
+_SHINGLE_BLOCK = 4096  # shingles at a time: 120 orders of them fit into the cache
+_MOST_ROUNDS = 8  # others that a document is compared with in a band: pages of one template can be very many
+_PAIR_BLOCK = 20_000  # compared at a time: 20 MB of signatures
+MOST_REPRESENTATIVES = 100  # of a group; beyond them, what is left of it stays
+_EMPTY = np.uint32(2**32 - 1)
 
 Signatures = NDArray[np.uint32]  # (documents, ORDERS)
 
@@ -41,47 +41,49 @@ Signatures = NDArray[np.uint32]  # (documents, ORDERS)
 def shingles(text: str) -> Numbers:
     """A number for each shingle of a text that is `folded`."""
     grams = NGrams.of(words_and_symbols(text))
-    return grams.numbers(*grams.spans(SHINGLE))
+    return grams.numbers(*grams.spans(_SHINGLE_SIZES))
 
 
 def sign(texts: Sequence[str]) -> Signatures:
     """A signature for each text, `folded`; those that are too short get none that would agree with another's."""
-    signatures = np.full((len(texts), ORDERS), EMPTY)
+    signatures = np.full((len(texts), SIGNATURE_SIZE), _EMPTY)
     for signature, text in zip(signatures, texts, strict=True):
         found = shingles(text)
-        for start in range(0, len(found) if len(found) >= LEAST_SHINGLES else 0, BLOCK):
-            np.minimum(signature, _smallest(found[start : start + BLOCK]), out=signature)
+        for start in range(0, len(found) if len(found) >= _LEAST_SHINGLES else 0, _SHINGLE_BLOCK):
+            np.minimum(signature, _smallest(found[start : start + _SHINGLE_BLOCK]), out=signature)
     return signatures
 
 
 def _smallest(numbers: Numbers) -> NDArray[np.uint32]:
     """Under every order: multiply by an odd number, keep the upper half (Dietzfelbinger et al. 1997)."""
-    return ((FACTORS[:, None] * numbers[None, :]).min(axis=1) >> np.uint64(32)).astype(np.uint32)
+    return ((_FACTORS[:, None] * numbers[None, :]).min(axis=1) >> np.uint64(32)).astype(np.uint32)
 
 
-FACTORS: Numbers = scramble(np.arange(1, ORDERS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+_FACTORS: Numbers = scramble(
+    np.arange(1, SIGNATURE_SIZE + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+) | np.uint64(1)
 
 
 def band_keys(signatures: Signatures) -> Numbers:
     """(documents, BANDS): documents with the same key in a band agree in all of its rows."""
-    rows = signatures.reshape(len(signatures), BANDS, ROWS).astype(np.uint64)
-    return (rows * FACTORS[:ROWS]).sum(axis=2)  # modulo 2^64
+    rows = signatures.reshape(len(signatures), BAND_COUNT, _BAND_ROWS).astype(np.uint64)
+    return (rows * _FACTORS[:_BAND_ROWS]).sum(axis=2)  # modulo 2^64
 
 
 # What a text without a word has.
-EMPTY_KEYS: Numbers = band_keys(np.full((1, ORDERS), EMPTY))[0]
+_EMPTY_KEYS: Numbers = band_keys(np.full((1, SIGNATURE_SIZE), _EMPTY))[0]
 
 
-def likeness(signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.float64]:
+def signature_similarity(signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.float64]:
     """The estimate of J for pairs of documents."""
     found = np.zeros(len(one))
-    for start in range(0, len(one), PAIRS):
-        part = slice(start, start + PAIRS)
+    for start in range(0, len(one), _PAIR_BLOCK):
+        part = slice(start, start + _PAIR_BLOCK)
         found[part] = (signatures[one[part]] == signatures[other[part]]).mean(axis=1)
     return found
 
 
-class Groups:
+class DuplicateGroups:
     """Which documents belong together: a forest in one array (Tarjan 1975). The root is the lowest number."""
 
     def __init__(self, count: int) -> None:
@@ -105,23 +107,23 @@ class Groups:
         return self.parent
 
 
-def group(signatures: Signatures, bands: Iterable[Numbers], groups: Groups) -> None:
+def group_similar(signatures: Signatures, bands: Iterable[Numbers], groups: DuplicateGroups) -> None:
     """Join those that are alike. `bands` are the columns of `band_keys`, one after another: they, and the signatures,
     may be too many for the memory.
     """
-    for key, empty in zip(bands, EMPTY_KEYS, strict=True):
+    for key, empty in zip(bands, _EMPTY_KEYS, strict=True):
         order = np.argsort(key, kind="stable")
         order = order[key[order] != empty]
         _join_neighbours(groups, signatures, order, key[order])
 
 
-def _join_neighbours(groups: Groups, signatures: Signatures, order: NDArray[np.intp], key: Numbers) -> None:
+def _join_neighbours(groups: DuplicateGroups, signatures: Signatures, order: NDArray[np.intp], key: Numbers) -> None:
     """Documents with one key stand side by side. Each is compared with the one before it and with the first of its key;
     those that are like neither, with the first of those, and so on.
     """
     same = np.flatnonzero(key[1:] == key[:-1])
     _join(groups, signatures, order[same], order[same + 1])
-    for _ in range(MOST_ROUNDS):
+    for _ in range(_MOST_ROUNDS):
         if len(order) < 2:
             return
         begins = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
@@ -131,19 +133,21 @@ def _join_neighbours(groups: Groups, signatures: Signatures, order: NDArray[np.i
         order, key = order[unlike], key[unlike]
 
 
-def _join(groups: Groups, signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _join(
+    groups: DuplicateGroups, signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]
+) -> NDArray[np.bool_]:
     """Those pairs that are alike; which they are. Those that an earlier band has joined need not be compared again."""
     roots = groups.roots()
     found = roots[one] == roots[other]
     unknown = np.flatnonzero(~found)
-    alike = unknown[likeness(signatures, one[unknown], other[unknown]) >= ALIKE]
+    alike = unknown[signature_similarity(signatures, one[unknown], other[unknown]) >= NEAR_DUPLICATE_SIMILARITY]
     found[alike] = True
     for a, b in zip(one[alike].tolist(), other[alike].tolist(), strict=True):
         groups.join(a, b)
     return found
 
 
-def leaders(
+def choose_representatives(
     roots: NDArray[np.int64], lengths: Numbers, alike: Callable[[NDArray[np.intp], NDArray[np.intp]], NDArray[np.bool_]]
 ) -> tuple[NDArray[np.intp], int]:
     """For each document, the one that stays in its place; and how many stayed because there were too many to compare.
@@ -153,7 +157,7 @@ def leaders(
     """
     best = np.arange(len(roots))
     order = np.lexsort((best, np.iinfo(np.int64).max - lengths.astype(np.int64), roots))
-    for _ in range(MOST_LEADERS):
+    for _ in range(MOST_REPRESENTATIVES):
         root = roots[order]
         begins = np.flatnonzero(np.concatenate([[True], root[1:] != root[:-1]])) if len(order) else best[:0]
         first = np.repeat(begins, np.diff(np.append(begins, len(order))))

@@ -21,8 +21,8 @@ from weft.words import kind_of, may_be_unspaced
 Numbers = NDArray[np.uint64]
 Places = NDArray[np.int64]
 Sizes = tuple[int, int, int]  # how many words, characters, letters make an n-gram
-BASE = 0x9E3779B97F4A7C15
-INVERSE = pow(BASE, -1, 2**64)
+_BASE = 0x9E3779B97F4A7C15
+_INVERSE = pow(_BASE, -1, 2**64)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class NGrams:
         else:
             kinds = np.zeros(len(words), np.int8)
         sums = np.zeros(len(each) + 1, np.uint64)
-        np.cumsum(codes * _powers(BASE, len(each)), out=sums[1:])
+        np.cumsum(codes * _powers(_BASE, len(each)), out=sums[1:])
         return cls(sums, kinds)
 
     def spans(self, sizes: Sizes) -> tuple[Places, Places]:
@@ -61,7 +61,7 @@ class NGrams:
         return starts, starts + length
 
     def numbers(self, starts: Places, ends: Places) -> Numbers:
-        inverse = _powers(INVERSE, len(self.sums))
+        inverse = _powers(_INVERSE, len(self.sums))
         sums: Numbers = (self.sums[ends] - self.sums[starts]) * inverse[starts]
         return scramble(sums + (ends - starts).astype(np.uint64))
 

@@ -22,13 +22,13 @@ from weft.sources.document_formats import LINES, TEXT, Reading
 from weft.sources.documents import list_files, text_size
 from weft.sources.web.fetch import pages_in
 
-PIECE_BYTES, PIECE_FILES = 2**24, 1000
-CHUNK = 2**20
-BLANK_LINE = (b"\n\n", b"\n\r\n")
+PIECE_BYTES, _PIECE_FILES = 2**24, 1000
+_CHUNK_BYTES = 2**20
+_BLANK_LINES = (b"\n\n", b"\n\r\n")
 
 
 @dataclass(frozen=True)
-class Source:
+class CorpusSource:
     name: str
     path: str  # as the recipe has it
     weight: float
@@ -48,7 +48,7 @@ class Inspected:
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """A file, or a range of it."""
 
     file: str
@@ -62,9 +62,9 @@ def reading_of(section: ReadSection, unit: Unit | None) -> dict[str, Any]:
     return {**read, "format": section.format}
 
 
-def find_sources(
+def find_corpus_sources(
     section: CorpusSection, base: Path, fetched: dict[str, Path], own: tuple[Path, ...] = ()
-) -> list[Source]:
+) -> list[CorpusSource]:
     """`fetched` are the folders into which the pages of addresses were fetched, by the path of the source. What lies in
     our `own` folders, those that are being written, is not read.
     """
@@ -90,7 +90,7 @@ def find_sources(
         read = {**reading_of(entry, section.documents), "longest": longest}
         Reading(**read)  # says so if the encoding is none
         others = tuple(file for file in listing.passed_over if not _is_in(file, own) or entry.path in fetched)
-        sources.append(Source(_name(entry, names), entry.path, entry.weight, files, read, others))
+        sources.append(CorpusSource(_name(entry, names), entry.path, entry.weight, files, read, others))
     return sources
 
 
@@ -109,7 +109,7 @@ def _name(entry: SourceSection, taken: set[str]) -> str:
     return name
 
 
-def files_to_inspect(sources: Sequence[Source]) -> list[dict[str, Any]]:
+def files_to_inspect(sources: Sequence[CorpusSource]) -> list[dict[str, Any]]:
     return [
         {"file": str(file), "read": source.read, "piece": PIECE_BYTES} for source in sources for file in source.files
     ]
@@ -124,13 +124,20 @@ def inspect(piece: dict[str, Any]) -> dict[str, Any]:
             cuts, size = _part_cuts(stream, digest, reading, piece["piece"])
         else:
             cuts, size = _line_cuts(stream, digest, unit, piece["piece"])
-    return asdict(Inspected(str(file), size, digest.hexdigest(), [cut for cut in cuts if cut[0] < size]))
+    return asdict(
+        Inspected(
+            str(file),
+            size,
+            digest.hexdigest(),
+            [cut for cut in cuts if cut[0] < size],
+        )
+    )
 
 
 def _line_cuts(stream: IO[bytes], digest: Any, unit: Unit | None, piece: int) -> tuple[list[list[int]], int]:
     offset, lines, wanted = 0, 0, piece
     cuts: list[list[int]] = []
-    while chunk := stream.read(min(CHUNK, piece)):
+    while chunk := stream.read(min(_CHUNK_BYTES, piece)):
         digest.update(chunk)
         if unit is not None and offset + len(chunk) > wanted:
             end = _end(chunk, max(wanted - offset, 0), unit)  # or, if none is in this chunk, in a later one
@@ -178,26 +185,26 @@ def _cut_at(file: Path, reading: Reading) -> Unit | None:
 
 def _end(data: bytes, start: int, unit: Unit) -> int | None:
     """Where the first line, or block, that ends from `start` on has ended."""
-    ends = [b"\n"] if unit == "line" else BLANK_LINE
+    ends = [b"\n"] if unit == "line" else _BLANK_LINES
     found = [place + len(end) for end in ends if (place := data.find(end, start)) >= 0]
     return min(found, default=None)
 
 
-def cut(files: Sequence[Inspected]) -> Iterator[list[Part]]:
+def cut_into_pieces(files: Sequence[Inspected]) -> Iterator[list[FilePart]]:
     """The pieces of a source."""
-    gathered: list[Part] = []
+    gathered: list[FilePart] = []
     size = 0
     for file in files:
         if file.cuts:
             borders = [[0, 0], *file.cuts, [file.bytes, 0]]
             for (begin, line), (end, _) in pairwise(borders):
-                yield [Part(file.file, begin, end, line)]
+                yield [FilePart(file.file, begin, end, line)]
             continue
         expected = text_size([Path(file.file)])
-        if gathered and (size + expected > PIECE_BYTES or len(gathered) >= PIECE_FILES):
+        if gathered and (size + expected > PIECE_BYTES or len(gathered) >= _PIECE_FILES):
             yield gathered
             gathered, size = [], 0
-        gathered.append(Part(file.file))
+        gathered.append(FilePart(file.file))
         size += expected
     if gathered:
         yield gathered

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from weft.corpus.ngrams import Numbers
 from weft.words import letters_of, unspaced_share, words_of
 
-BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·")
-ELLIPSES = ("...", "…", "……", "[…]", "[...]")
-SYMBOLS = ("#", "...", "…")
-DIGIT = re.compile(r"\d")
-DIGITS = "0123456789"
+_BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·")
+_ELLIPSES = ("...", "…", "……", "[…]", "[...]")
+_SYMBOLS = ("#", "...", "…")
+_DIGIT = re.compile(r"\d")
+_DIGITS = "0123456789"
 MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, with its bits all over
-WITHOUT_LETTER = re.compile(r"(?<!\S)(?:[^\w\s]|[\d_])+(?!\S)")  # a word
+_WITHOUT_LETTER = re.compile(r"(?<!\S)(?:[^\w\s]|[\d_])+(?!\S)")  # a word
 _STOP_WORDS = {
     "en": "the be to of and that have with",
     "de": "der die und in den von zu das mit sich",
@@ -37,9 +37,9 @@ _STOP_WORDS = {
     "zh": "的 是 了 在 不 有 和 我 这 他",
     "ja": "の に は を た が で て と し",
 }
-STOP_WORDS = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
+_STOP_WORD_SETS = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
 Units = Literal["words", "characters", "letters"]
-SAMPLE = 4000  # characters, of the middle, to tell the units by
+_SAMPLE_CHARACTERS = 4000  # characters, of the middle, to tell the units by
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Thresholds:
     def of(cls, language: str | None, units: Units = "words") -> "Thresholds":
         if units == "words":
             # 3 to 10 is what English has. Korean writes a syllable as one letter, Tamil strings suffixes together.
-            return cls() if language in STOP_WORDS else cls(word_length=(2.0, 15.0))
+            return cls() if language in _STOP_WORD_SETS else cls(word_length=(2.0, 15.0))
         # Twice as many characters as words, four times as many letters; short rows of them repeat in any text.
         times = 2 if units == "characters" else 4
         return cls(
@@ -81,7 +81,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredText:
     """A text and what the rules ask of it, found when it is asked."""
 
     text: str
@@ -121,64 +121,64 @@ class Measured:
 
 def units_of(text: str) -> Units:
     """What stands for a word in this text."""
-    start = max(0, (len(text) - SAMPLE) // 2)
-    characters, letters = unspaced_share(text[start : start + SAMPLE])
+    start = max(0, (len(text) - _SAMPLE_CHARACTERS) // 2)
+    characters, letters = unspaced_share(text[start : start + _SAMPLE_CHARACTERS])
     return "words" if characters + letters <= 0.5 else "characters" if characters >= letters else "letters"
 
 
-def why_not(text: str, language: str | None = None, thresholds: Thresholds | None = None) -> str | None:
+def broken_rule(text: str, language: str | None = None, thresholds: Thresholds | None = None) -> str | None:
     """The first rule that the text breaks, in a word or two; None for a good text. The cheap rules come first."""
     limits = thresholds or Thresholds.of(language, units_of(text))
-    measured = Measured(text, language)
+    measured = MeasuredText(text, language)
     return next((name for name, breaks in RULES.items() if breaks(measured, limits)), None)
 
 
-def _has_wrong_length(t: Measured, limits: Thresholds) -> bool:
+def _has_wrong_length(t: MeasuredText, limits: Thresholds) -> bool:
     return not limits.least_words <= len(t.words) <= limits.most_words
 
 
-def _has_odd_words(t: Measured, limits: Thresholds) -> bool:
+def _has_odd_words(t: MeasuredText, limits: Thresholds) -> bool:
     if limits.word_length is None:
         return False
     low, high = limits.word_length
     return not low <= letters_of("".join(t.words)) / max(len(t.words), 1) <= high
 
 
-def _has_symbols(t: Measured, limits: Thresholds) -> bool:
-    return _exceeds(sum(map(t.text.count, SYMBOLS)) / max(len(t.words), 1), limits.symbols)
+def _has_symbols(t: MeasuredText, limits: Thresholds) -> bool:
+    return _exceeds(sum(map(t.text.count, _SYMBOLS)) / max(len(t.words), 1), limits.symbols)
 
 
-def _has_digits(t: Measured, limits: Thresholds) -> bool:
-    count = sum(map(t.text.count, DIGITS)) if t.text.isascii() else len(DIGIT.findall(t.text))
+def _has_digits(t: MeasuredText, limits: Thresholds) -> bool:
+    count = sum(map(t.text.count, _DIGITS)) if t.text.isascii() else len(_DIGIT.findall(t.text))
     return _exceeds(count / max(len(t.text), 1), limits.digits)
 
 
-def _is_a_list(t: Measured, limits: Thresholds) -> bool:
-    return _exceeds(_share(t.lines, lambda line: line.lstrip().startswith(BULLETS)), limits.bullets)
+def _is_a_list(t: MeasuredText, limits: Thresholds) -> bool:
+    return _exceeds(_share(t.lines, lambda line: line.lstrip().startswith(_BULLETS)), limits.bullets)
 
 
-def _is_cut_off(t: Measured, limits: Thresholds) -> bool:
-    return _exceeds(_share(t.lines, lambda line: line.rstrip().endswith(ELLIPSES)), limits.ellipses)
+def _is_cut_off(t: MeasuredText, limits: Thresholds) -> bool:
+    return _exceeds(_share(t.lines, lambda line: line.rstrip().endswith(_ELLIPSES)), limits.ellipses)
 
 
-def _has_few_letters(t: Measured, limits: Thresholds) -> bool:
+def _has_few_letters(t: MeasuredText, limits: Thresholds) -> bool:
     if limits.letters is None:
         return False
     if not t.is_spaced:
         return _share(t.words, lambda word: any(map(str.isalpha, word))) < limits.letters
-    return 1 - len(WITHOUT_LETTER.findall(t.text)) / max(len(t.words), 1) < limits.letters
+    return 1 - len(_WITHOUT_LETTER.findall(t.text)) / max(len(t.words), 1) < limits.letters
 
 
-def _has_few_stop_words(t: Measured, limits: Thresholds) -> bool:
-    known = STOP_WORDS.get(t.language or "")
+def _has_few_stop_words(t: MeasuredText, limits: Thresholds) -> bool:
+    known = _STOP_WORD_SETS.get(t.language or "")
     return known is not None and len(known.intersection(map(str.lower, t.words))) < limits.stop_words
 
 
-def _repeats_lines(t: Measured, limits: Thresholds) -> bool:
+def _repeats_lines(t: MeasuredText, limits: Thresholds) -> bool:
     return _repeats(t.lines, t.text, limits.repeated_lines, limits.repeated_line_text)
 
 
-def _repeats_paragraphs(t: Measured, limits: Thresholds) -> bool:
+def _repeats_paragraphs(t: MeasuredText, limits: Thresholds) -> bool:
     return _repeats(t.paragraphs, t.text, limits.repeated_paragraphs, limits.repeated_paragraph_text)
 
 
@@ -190,7 +190,7 @@ def _repeats(parts: list[str], text: str, most: float | None, most_text: float |
     )
 
 
-def _has_common_rows(t: Measured, limits: Thresholds) -> bool:
+def _has_common_rows(t: MeasuredText, limits: Thresholds) -> bool:
     most = dict(limits.common_rows)
     for length, rows in t.rows(list(most)):
         again = _not_alone(rows)
@@ -205,7 +205,7 @@ def _has_common_rows(t: Measured, limits: Thresholds) -> bool:
     return False
 
 
-def _repeats_rows(t: Measured, limits: Thresholds) -> bool:
+def _repeats_rows(t: MeasuredText, limits: Thresholds) -> bool:
     most = dict(limits.repeated_rows)
     for length, rows in t.rows(list(most)):
         again = _not_alone(rows)
@@ -218,7 +218,7 @@ def _repeats_rows(t: Measured, limits: Thresholds) -> bool:
 
 def repeated_text(words: Sequence[str], length: int) -> int:
     """Characters in rows of so many words that came before; rows that are counted do not overlap."""
-    measured = Measured(" ".join(words))
+    measured = MeasuredText(" ".join(words))
     ((_, rows),) = measured.rows([length])
     return _repeated_text(rows, _not_alone(rows), length, measured.ends)
 
@@ -254,7 +254,7 @@ def _exceeds(value: float, most: float | None) -> bool:
     return most is not None and value > most
 
 
-RULES: dict[str, Callable[[Measured, Thresholds], bool]] = {
+RULES: dict[str, Callable[[MeasuredText, Thresholds], bool]] = {
     "length": _has_wrong_length,
     "word length": _has_odd_words,
     "symbols": _has_symbols,

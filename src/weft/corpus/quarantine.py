@@ -22,16 +22,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from weft.corpus.engine import Figures, Piece, work_on
+from weft.corpus.engine import Piece, PieceFigures, work_on
 from weft.errors import InputError
 from weft.progress import say
 
-DEATHS = 2
-STALLED = 600.0  # seconds without a sign of life
-OUT_OF_MEMORY = 77  # the exit code of a process that noticed it
-NOWHERE = -1  # before the first part, or behind the last
+_MOST_DEATHS = 2
+STALLED_SECONDS = 600.0  # seconds without a sign of life
+_OUT_OF_MEMORY = 77  # the exit code of a process that noticed it
+_NOWHERE = -1  # before the first part, or behind the last
 
-Work = Callable[[Piece], Figures]
+PieceWork = Callable[[Piece], PieceFigures]
 
 
 class Mark:
@@ -42,7 +42,7 @@ class Mark:
         self.last = 0.0
 
     def __enter__(self) -> Self:
-        self.at(NOWHERE)
+        self.at(_NOWHERE)
         return self
 
     def at(self, part: int) -> None:
@@ -64,7 +64,7 @@ def mark_of(piece: Piece) -> Path:
     return Path(piece["folder"]).with_suffix(".mark")
 
 
-def work_safely_on(pieces: Sequence[Piece], work: Work, workers: int | None = None) -> Iterator[Figures]:
+def work_safely_on(pieces: Sequence[Piece], work: PieceWork, workers: int | None = None) -> Iterator[PieceFigures]:
     """As `engine.work_on`, of work that leaves marks."""
     for piece in pieces:
         if mark_of(piece).exists():
@@ -87,29 +87,35 @@ def work_safely_on(pieces: Sequence[Piece], work: Work, workers: int | None = No
                 _work_alone_on(piece, work, deaths=1)
 
 
-def _work_alone_on(piece: Piece, work: Work, deaths: int) -> None:
+def _work_alone_on(piece: Piece, work: PieceWork, deaths: int) -> None:
     """Until it is done: every second death at a part puts it aside."""
     died: Counter[int] = Counter({_part(piece): deaths})
     mark_of(piece).unlink(missing_ok=True)  # its age is that of the dead, by which the next would be taken for stalled
     aside: dict[str, str] = {}
-    for _ in range(DEATHS * (len(piece["parts"]) + 1)):
+    for _ in range(_MOST_DEATHS * (len(piece["parts"]) + 1)):
         reason = _run_alone({**piece, "aside": aside}, work)
         part = _part(piece)
         mark_of(piece).unlink(missing_ok=True)
         if reason is None:
             return
         died[part] += 1
-        if died[part] >= DEATHS:
-            gone = range(len(piece["parts"])) if part == NOWHERE else [part]
+        if died[part] >= _MOST_DEATHS:
+            gone = range(len(piece["parts"])) if part == _NOWHERE else [part]
             aside |= {str(number): f"{reason}, {died[part]} times: it was put aside" for number in gone}
             for number in gone:
                 say(f"{piece['parts'][number]['shown']} {aside[str(number)]}.")
     raise AssertionError("every part was put aside, and yet a process died")
 
 
-def _run_alone(piece: Piece, work: Work) -> str | None:
+def _run_alone(piece: Piece, work: PieceWork) -> str | None:
     """Why the process died, or nothing."""
-    command = [sys.executable, "-c", "from weft.corpus.quarantine import run; run()", work.__module__, work.__name__]
+    command = [
+        sys.executable,
+        "-c",
+        "from weft.corpus.quarantine import run_piece; run_piece()",
+        work.__module__,
+        work.__name__,
+    ]
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, env=environment, **pipes)  # noqa: S603, ourselves
@@ -130,15 +136,15 @@ def _run_alone(piece: Piece, work: Work) -> str | None:
             raise InputError(fault)
         return None
     if is_stalled.is_set():
-        return f"kept a process busy for {STALLED:,.0f} seconds"
-    if process.returncode == OUT_OF_MEMORY:
+        return f"kept a process busy for {STALLED_SECONDS:,.0f} seconds"
+    if process.returncode == _OUT_OF_MEMORY:
         return "took all memory"
     if process.returncode < 0:
         return f"killed the process that read it (signal {-process.returncode})"
     raise RuntimeError("a piece of work failed; what it said stands above")
 
 
-def run() -> None:
+def run_piece() -> None:
     """In the process of its own."""
     module, name = sys.argv[1:]
     piece = json.loads(sys.stdin.read())
@@ -147,7 +153,7 @@ def run() -> None:
     except InputError as error:
         print(json.dumps({"error": str(error)}))
     except MemoryError:
-        os._exit(OUT_OF_MEMORY)
+        os._exit(_OUT_OF_MEMORY)
     else:
         print("{}")
 
@@ -162,14 +168,14 @@ def _read(mark: Path) -> tuple[int, int]:
         process, part = json.loads(mark.read_text("utf-8"))
         return int(process), int(part)
     except (OSError, ValueError, TypeError):
-        return 0, NOWHERE
+        return 0, _NOWHERE
 
 
 def _watch_one(
     piece: Piece, process: "subprocess.Popen[str]", stop: threading.Event, is_stalled: threading.Event
 ) -> None:
     while not stop.wait(0.2):
-        if _age(mark_of(piece)) > STALLED:
+        if _age(mark_of(piece)) > STALLED_SECONDS:
             is_stalled.set()
             process.kill()
             return
@@ -183,7 +189,7 @@ def _watched(pieces: Sequence[Piece]) -> Iterator[None]:
     def watch() -> None:
         while not stop.wait(5.0):
             for mark in map(mark_of, pieces):
-                process, _ = _read(mark) if _age(mark) > STALLED else (0, 0)
+                process, _ = _read(mark) if _age(mark) > STALLED_SECONDS else (0, 0)
                 if process not in (0, os.getpid()):
                     with suppress(OSError):
                         os.kill(process, signal.SIGKILL)

@@ -6,40 +6,40 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from weft.corpus.drift import Difference, compare
-from weft.corpus.plan import Source
-from weft.corpus.sift import EXAMPLES, writable
+from weft.corpus.drift import Drift, find_drift
+from weft.corpus.plan import CorpusSource
+from weft.corpus.sift import MOST_EXAMPLES, valid_unicode
 from weft.errors import FolderError
 from weft.folders import read_json, write_file
 from weft.page import bars, grid, page, tiles, unfold
 from weft.sources.documents import unknown_ending
 
-REPORT, PAGE = "report.json", "report.html"
-READ_STEPS = ("not fetched", "unreadable", "put aside", "empty")  # the steps of the funnel: what each takes away
-LAST_STEPS = ("exact duplicate", "near duplicate", "contaminated")
-MOST_LANGUAGES = 12
-SHOWN = 20  # files that were passed over, by name
+CORPUS_REPORT, CORPUS_PAGE = "report.json", "report.html"
+_READ_STEPS = ("not fetched", "unreadable", "put aside", "empty")  # the steps of the funnel: what each takes away
+_LAST_STEPS = ("exact duplicate", "near duplicate", "contaminated")
+_MOST_LANGUAGES = 12
+MOST_FILES_SHOWN = 20  # files that were passed over, by name
 
-Figures = dict[str, Any]
+_Figures = dict[str, Any]
 
 
-def gather(
+def gather_report(
     name: str,
-    sources: Sequence[Source],
-    pieces: Sequence[Figures],
-    sifted: Sequence[Figures],
-    written: Sequence[Figures],
-    chosen: Figures,
-    tests: Figures | None,
+    sources: Sequence[CorpusSource],
+    pieces: Sequence[_Figures],
+    sifted: Sequence[_Figures],
+    written: Sequence[_Figures],
+    chosen: _Figures,
+    tests: _Figures | None,
     failures: dict[str, dict[str, str]],
-) -> Figures:
+) -> _Figures:
     """The figures of all pieces in one."""
     reasons: Counter[str] = _sum(figures["reasons"] for figures in sifted)
     contaminated = _sum(figures["contaminated"] for figures in written)
     examples: dict[str, list[str]] = {}
     for figures in sifted:
         for reason, texts in figures["examples"].items():
-            examples[reason] = [*examples.get(reason, []), *texts][:EXAMPLES]
+            examples[reason] = [*examples.get(reason, []), *texts][:MOST_EXAMPLES]
     missing = [f"{address} {why}." for found in failures.values() for address, why in found.items()]
     for reason, count in (
         ("not fetched", len(missing)),
@@ -50,8 +50,8 @@ def gather(
         if count:
             reasons[reason] = count
     if leaks := [text for figures in written for text in figures["examples"]]:
-        examples["contaminated"] = leaks[:EXAMPLES]
-    examples |= {"not fetched": missing[:EXAMPLES]} if missing else {}
+        examples["contaminated"] = leaks[:MOST_EXAMPLES]
+    examples |= {"not fetched": missing[:MOST_EXAMPLES]} if missing else {}
     splits = {
         split: {fact: _sum(figures[fact] for figures in written)[split] for fact in ("documents", "bytes", "tokens")}
         for split in _sum(figures["documents"] for figures in written)
@@ -78,7 +78,9 @@ def gather(
         "duplicates": chosen,
         "sources": _by_source(sources, pieces, sifted, written, failures),
         "splits": splits,
-        "passed_over": [writable(file.name) for source in sources for file in source.passed_over][:SHOWN],
+        "passed_over": [valid_unicode(file.name) for source in sources for file in source.passed_over][
+            :MOST_FILES_SHOWN
+        ],
         "tests": tests and {**tests, "found": contaminated.total(), **contaminated, "ignored": chosen["ignored"]},
     }
 
@@ -90,7 +92,7 @@ def _sum(counters: Iterable[dict[str, int]]) -> Counter[str]:
     return total
 
 
-def _passed_over(sources: Sequence[Source], sifted: Sequence[Figures]) -> Counter[str]:
+def _passed_over(sources: Sequence[CorpusSource], sifted: Sequence[_Figures]) -> Counter[str]:
     """Files that were not read for their endings, in folders and in archives."""
     found: Counter[str] = _sum(figures["passed_over"] for figures in sifted)
     found.update(unknown_ending(file.name) for source in sources for file in source.passed_over)
@@ -99,9 +101,9 @@ def _passed_over(sources: Sequence[Source], sifted: Sequence[Figures]) -> Counte
 
 def _funnel(read: int, reasons: Counter[str]) -> list[list[Any]]:
     """[step, documents left, reasons that took some away]"""
-    rules = [reason for reason in reasons if reason not in (*READ_STEPS, *LAST_STEPS, "language")]
+    rules = [reason for reason in reasons if reason not in (*_READ_STEPS, *_LAST_STEPS, "language")]
     steps = {
-        "readable": READ_STEPS,
+        "readable": _READ_STEPS,
         "in a wanted language": ("language",),
         "of good quality": tuple(sorted(rules, key=lambda rule: (-reasons[rule], rule))),
         "no exact copy": ("exact duplicate",),
@@ -117,7 +119,7 @@ def _funnel(read: int, reasons: Counter[str]) -> list[list[Any]]:
     return funnel
 
 
-def _before_and_after(what: str, sifted: Sequence[Figures], written: Sequence[Figures]) -> dict[str, dict[str, int]]:
+def _before_and_after(what: str, sifted: Sequence[_Figures], written: Sequence[_Figures]) -> dict[str, dict[str, int]]:
     return {
         "read": dict(sorted(_sum(figures[what] for figures in sifted).items())),
         "kept": dict(sorted(_sum(figures[what] for figures in written).items())),
@@ -125,12 +127,12 @@ def _before_and_after(what: str, sifted: Sequence[Figures], written: Sequence[Fi
 
 
 def _by_source(
-    sources: Sequence[Source],
-    pieces: Sequence[Figures],
-    sifted: Sequence[Figures],
-    written: Sequence[Figures],
+    sources: Sequence[CorpusSource],
+    pieces: Sequence[_Figures],
+    sifted: Sequence[_Figures],
+    written: Sequence[_Figures],
     failures: dict[str, dict[str, str]],
-) -> list[Figures]:
+) -> list[_Figures]:
     rows = []
     for number, source in enumerate(sources):
         mine = [index for index, piece in enumerate(pieces) if piece["source_number"] == number]
@@ -149,30 +151,30 @@ def _by_source(
     return [{**row, "weight": row["weight"] / weights if row["documents"] else 0.0} for row in rows]
 
 
-def read_report(folder: Path) -> Figures:
-    if not (folder / REPORT).is_file():
-        raise FolderError(f"{folder} is not a corpus: it has no {REPORT}.")
-    report = read_json(folder / REPORT)
+def read_corpus_report(folder: Path) -> _Figures:
+    if not (folder / CORPUS_REPORT).is_file():
+        raise FolderError(f"{folder} is not a corpus: it has no {CORPUS_REPORT}.")
+    report = read_json(folder / CORPUS_REPORT)
     if not {"counts", "funnel", "sources", "languages", "lengths"} <= report.keys():
-        raise FolderError(f"{folder / REPORT} is not the report of a corpus.")
+        raise FolderError(f"{folder / CORPUS_REPORT} is not the report of a corpus.")
     return report
 
 
-def write_report(folder: Path, earlier: Path | None = None, *, examples: bool = True) -> list[Difference]:
+def write_corpus_page(folder: Path, earlier: Path | None = None, *, examples: bool = True) -> list[Drift]:
     """The page, with what has changed since an earlier corpus. Without examples it can be passed on."""
-    report = read_report(folder)
+    report = read_corpus_report(folder)
     try:
         if not examples:
             report |= {"examples": {}, "duplicates": {**report["duplicates"], "largest": []}}
-        found = compare(read_report(earlier), report) if earlier is not None else []
+        found = find_drift(read_corpus_report(earlier), report) if earlier is not None else []
         shown = _page(report, found, str(earlier))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise FolderError(f"The report of {folder}, or the earlier one, is damaged ({type(error).__name__}).") from None
-    write_file(folder / PAGE, shown)
+    write_file(folder / CORPUS_PAGE, shown)
     return found
 
 
-def _page(report: Figures, differences: list[Difference], earlier: str) -> bytes:
+def _page(report: _Figures, differences: list[Drift], earlier: str) -> bytes:
     counts = report["counts"]
     kept = counts["documents"] / max(counts["documents_read"], 1)
     parts = [
@@ -194,13 +196,13 @@ def _page(report: Figures, differences: list[Difference], earlier: str) -> bytes
     return page(report["name"], parts)
 
 
-def _funnel_part(report: Figures) -> str:
+def _funnel_part(report: _Figures) -> str:
     read = max(report["counts"]["documents_read"], 1)
     rows = [(step, left, read, f"{left:,} ({left / read:.0%})") for step, left, _ in report["funnel"]]
     return "<h2>From reading to keeping</h2>" + bars(rows)
 
 
-def _dropped(report: Figures) -> str:
+def _dropped(report: _Figures) -> str:
     counts, examples = report["counts"]["dropped"], report["examples"]
     read = max(report["counts"]["documents_read"], 1)
     if not examples:
@@ -213,7 +215,7 @@ def _dropped(report: Figures) -> str:
     return f"<h2>Dropped, and why</h2><p>Open a reason for examples.</p>{''.join(shown)}"
 
 
-def _sources(report: Figures) -> str:
+def _sources(report: _Figures) -> str:
     total = max(sum(source["bytes"] for source in report["sources"]), 1)
     rows = []
     for source in report["sources"]:
@@ -235,7 +237,7 @@ def _sources(report: Figures) -> str:
     return "<h2>Sources</h2>" + grid(headings, rows) + note + _not_read(report)
 
 
-def _not_read(report: Figures) -> str:
+def _not_read(report: _Figures) -> str:
     counts = report["counts"].get("passed_over", {})
     if not counts:
         return ""
@@ -251,7 +253,7 @@ def _not_read(report: Figures) -> str:
     return f"<p>{shown}{': ' + names if names else ''}.</p>"
 
 
-def _lengths(report: Figures) -> str:
+def _lengths(report: _Figures) -> str:
     read, kept = ({int(power): count for power, count in report["lengths"][when].items()} for when in ("read", "kept"))
     powers = range(min([*read, *kept], default=0), max([*read, *kept], default=-1) + 1)
     rows = []
@@ -262,7 +264,7 @@ def _lengths(report: Figures) -> str:
     return "<h2>Length, in characters</h2><p>Light: read. Dark: kept.</p>" + bars(rows)
 
 
-def _languages(report: Figures) -> str:
+def _languages(report: _Figures) -> str:
     read, kept = report["languages"]["read"], report["languages"]["kept"]
     order = sorted({**read, **kept}, key=lambda language: (-read.get(language, 0), language))
     rows = [
@@ -272,13 +274,13 @@ def _languages(report: Figures) -> str:
             max(read.get(language, 0), kept.get(language, 0)),
             f"{kept.get(language, 0):,} of {read.get(language, 0):,}",
         )
-        for language in order[:MOST_LANGUAGES]
+        for language in order[:_MOST_LANGUAGES]
     ]
-    more = f"<p>And {len(order) - MOST_LANGUAGES} more.</p>" if len(order) > MOST_LANGUAGES else ""
+    more = f"<p>And {len(order) - _MOST_LANGUAGES} more.</p>" if len(order) > _MOST_LANGUAGES else ""
     return "<h2>Languages</h2>" + bars(rows) + more
 
 
-def _duplicates(report: Figures) -> str:
+def _duplicates(report: _Figures) -> str:
     found = report["duplicates"]
     if not found["groups"]:
         return "<h2>Copies</h2><p>None were found.</p>"
@@ -293,7 +295,7 @@ def _duplicates(report: Figures) -> str:
     return "<h2>Copies</h2>" + note + bars(rows) + "".join(largest)
 
 
-def _rest(report: Figures) -> str:
+def _rest(report: _Figures) -> str:
     rows = [
         [split, f"{facts['documents']:,}", _megabytes(facts["bytes"]), _short(facts["tokens"])]
         for split, facts in report["splits"].items()
@@ -311,7 +313,7 @@ def _rest(report: Figures) -> str:
     return html + (_tests(report["tests"]) if report["tests"] else "")
 
 
-def _tests(tests: Figures) -> str:
+def _tests(tests: _Figures) -> str:
     done = {what: tests.get(what, 0) for what in ("cut", "dropped", "flagged", "whole", "ignored")}
     return (
         f"<h2>Test sets</h2><p>{tests['found']:,} documents share an n-gram of {tests['words']} words with one of "
@@ -322,7 +324,7 @@ def _tests(tests: Figures) -> str:
     )
 
 
-def _differences(differences: list[Difference], earlier: str) -> str:
+def _differences(differences: list[Drift], earlier: str) -> str:
     rows = "".join(
         f"<tr><td>{escape(d.what)}</td><td>{d.before:.3g}</td><td>{d.now:.3g}</td>"
         f"<td>{'<span class=flag>drift</span>' if d.drifts else 'as before'}</td></tr>"

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from weft.corpus.clean import Cleaning, clean
-from weft.corpus.contamination import HIT, HITS, Wanted
+from weft.corpus.contamination import HIT_DTYPE, HITS_FILE, LeakIndex
 from weft.corpus.language import language_of
 from weft.corpus.masking import mask
 from weft.corpus.near_duplicates import band_keys, sign
-from weft.corpus.quality import Thresholds, Units, units_of, why_not
+from weft.corpus.quality import Thresholds, Units, broken_rule, units_of
 from weft.corpus.quarantine import Mark
-from weft.corpus.tables import DROPPED, TEXTS, Table
+from weft.corpus.tables import DROPPED_SCHEMA, TEXT_SCHEMA, ParquetTable
 from weft.errors import InputError
 from weft.folders import disk_errors, private_folder, rename_unless_there, to_json, write_file
 from weft.recipe.corpus import BuildSection, FilterSection
@@ -30,14 +30,14 @@ from weft.sources.document_formats import Reading, Skipped
 from weft.sources.documents import Document, scan, scan_range, unknown_ending
 from weft.words import folded
 
-FIGURES, KEYS, BANDS, SIGNATURES = "figures.json", "keys.bin", "bands.bin", "signatures.bin"
-EXAMPLES, EXAMPLE_LETTERS = 3, 280  # of each reason, in each piece
-PART = "part of a longer text"  # among the changes
+FIGURES_FILE, KEYS_FILE, BANDS_FILE, SIGNATURES_FILE = "figures.json", "keys.bin", "bands.bin", "signatures.bin"
+MOST_EXAMPLES, EXAMPLE_CHARACTERS = 3, 280  # of each reason, in each piece
+PART_OF_LONGER = "part of a longer text"  # among the changes
 TEXTS_FILE, DROPPED_FILE = "texts.parquet", "dropped.parquet"
 
 
 @dataclass
-class Figures:
+class SiftFigures:
     """What happened, in numbers; those of pieces add up."""
 
     documents: int = 0
@@ -53,11 +53,11 @@ class Figures:
     def drop(self, reason: str, example: str) -> None:
         self.reasons[reason] += 1
         shown = self.examples.setdefault(reason, [])
-        if len(shown) < EXAMPLES:
-            shown.append(example[:EXAMPLE_LETTERS])
+        if len(shown) < MOST_EXAMPLES:
+            shown.append(example[:EXAMPLE_CHARACTERS])
 
 
-def sift(piece: dict[str, Any]) -> dict[str, Any]:
+def sift_piece(piece: dict[str, Any]) -> dict[str, Any]:
     """Runs on a worker; `piece` is one of `build._pieces`. The folder appears when it is whole: a worker that a killed
     build has left behind may be at the same piece.
     """
@@ -65,12 +65,12 @@ def sift(piece: dict[str, Any]) -> dict[str, Any]:
     if not folder.is_dir():
         with disk_errors(folder), private_folder(folder.parent) as new, Mark(piece) as mark:
             figures = _sift_into(new, piece, BuildSection(**piece["settings"]), mark)
-            write_file(new / FIGURES, to_json(vars(figures)))
+            write_file(new / FIGURES_FILE, to_json(vars(figures)))
             rename_unless_there(new, folder)
-    return json.loads((folder / FIGURES).read_text("utf-8"))
+    return json.loads((folder / FIGURES_FILE).read_text("utf-8"))
 
 
-def said_thresholds(section: FilterSection) -> dict[str, Any]:
+def _thresholds_given(section: FilterSection) -> dict[str, Any]:
     """Those that the recipe sets: pairs as tuples, and null as what switches the rule off."""
     off: dict[str, Any] = {
         "least_words": 0,
@@ -88,12 +88,15 @@ def said_thresholds(section: FilterSection) -> dict[str, Any]:
     return said
 
 
-def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark: Mark) -> Figures:
-    figures, notes = Figures(), _Notes(folder, settings.deduplicate.near)
+def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark: Mark) -> SiftFigures:
+    figures, notes = SiftFigures(), _Notes(folder, settings.deduplicate.near)
     judge = _Judge(settings, figures)
-    asked, hits = settings.decontaminate, [np.zeros(0, HIT)]
-    wanted = Wanted.load(folder.parent, asked.words) if asked else None
-    with Table(folder / TEXTS_FILE, TEXTS) as texts, Table(folder / DROPPED_FILE, DROPPED) as dropped:
+    asked, hits = settings.decontaminate, [np.zeros(0, HIT_DTYPE)]
+    wanted = LeakIndex.load(folder.parent, asked.words) if asked else None
+    with (
+        ParquetTable(folder / TEXTS_FILE, TEXT_SCHEMA) as texts,
+        ParquetTable(folder / DROPPED_FILE, DROPPED_SCHEMA) as dropped,
+    ):
         for shown, found in _scan(piece, mark):
             mark.beat()
             lineage: dict[str, Any] = {"source": piece["source"], "file": shown}
@@ -104,13 +107,13 @@ def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark
                 reason = "empty" if found.is_empty else "put aside" if found.is_aside else "unreadable"
                 figures.documents += 1
                 said = " ".join(f"{found.place} {found.reason}".split())
-                detail = writable(said.lstrip(", "))
-                figures.drop(reason, f"{shown}{'' if found.place else ' '}{writable(said)}.")
+                detail = valid_unicode(said.lstrip(", "))
+                figures.drop(reason, f"{shown}{'' if found.place else ' '}{valid_unicode(said)}.")
                 dropped.add(
                     {**lineage, "member": "", "number": -1, "reason": reason, "detail": detail, "characters": 0}
                 )
                 continue
-            lineage |= {"member": writable(found.member), "number": found.number}
+            lineage |= {"member": valid_unicode(found.member), "number": found.number}
             broken, facts = judge(found)
             if broken is not None:
                 dropped.add({**lineage, "reason": broken, "detail": "", "characters": len(found.text)})
@@ -121,7 +124,7 @@ def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark
             figures.kept += 1
     notes.close()
     if wanted is not None:
-        np.save(folder / HITS, np.concatenate(hits), allow_pickle=False)
+        np.save(folder / HITS_FILE, np.concatenate(hits), allow_pickle=False)
     return figures
 
 
@@ -146,7 +149,7 @@ def _scan(piece: dict[str, Any], mark: Mark | None = None) -> Iterator[tuple[str
             raise InputError(f"{part['shown']} cannot be read: {error.strerror or error}.") from None
 
 
-def writable(text: str | None) -> str | None:
+def valid_unicode(text: str | None) -> str | None:
     """Names of files, and what pages say, may hold half of a character, which no file can."""
     return None if text is None else text.encode("utf-8", "replace").decode()
 
@@ -154,9 +157,9 @@ def writable(text: str | None) -> str | None:
 class _Judge:
     """A document's text made clean, or the reason why it goes."""
 
-    def __init__(self, settings: BuildSection, figures: Figures) -> None:
+    def __init__(self, settings: BuildSection, figures: SiftFigures) -> None:
         self.settings, self.figures = settings, figures
-        self.said = said_thresholds(settings.filter) if settings.filter else {}
+        self.said = _thresholds_given(settings.filter) if settings.filter else {}
         self.cleaning = Cleaning(settings.clean.repair, settings.clean.form, settings.clean.mask)
         self.limits: dict[tuple[str | None, Units], Thresholds] = {}
 
@@ -165,7 +168,7 @@ class _Judge:
         figures.documents += 1
         figures.bytes += len(document.text.encode())
         text, done = (cleaned := clean(document.text, self.cleaning)).text, cleaned.done
-        done = (*done, PART) if document.is_part else done
+        done = (*done, PART_OF_LONGER) if document.is_part else done
         figures.changes.update(done)
         language = language_of(text) if text else None
         figures.languages[language or "unknown"] += 1
@@ -178,9 +181,9 @@ class _Judge:
         return None, {
             "text": text,
             "language": language,
-            "address": writable(document.address),
-            "title": self._masked(writable(page.title)) if page else None,
-            "author": self._masked(writable(page.author)) if page else None,
+            "address": valid_unicode(document.address),
+            "title": self._masked(valid_unicode(page.title)) if page else None,
+            "author": self._masked(valid_unicode(page.author)) if page else None,
             "date": page.date if page else None,
             "changes": list(done),
             "contaminated": False,  # what is known of that when all documents are: see `write`
@@ -194,7 +197,7 @@ class _Judge:
             return "empty"
         if self.settings.languages is not None and language not in self.settings.languages:
             return "language"
-        if self.settings.filter and (reason := why_not(text, language, self._limits(language, units_of(text)))):
+        if self.settings.filter and (reason := broken_rule(text, language, self._limits(language, units_of(text)))):
             return reason
         return None
 
@@ -209,7 +212,9 @@ class _Notes:
 
     def __init__(self, folder: Path, near: bool) -> None:
         self.near = near
-        self.keys, self.bands, self.signatures = ((folder / name).open("wb") for name in (KEYS, BANDS, SIGNATURES))
+        self.keys, self.bands, self.signatures = (
+            (folder / name).open("wb") for name in (KEYS_FILE, BANDS_FILE, SIGNATURES_FILE)
+        )
 
     def add(self, text: str) -> str:
         plain = folded(text)

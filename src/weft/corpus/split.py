@@ -14,9 +14,9 @@ from typing import Literal, get_args
 from weft.errors import RecipeError
 from weft.sources.documents import Document
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
-FEW, LONG = 100, 20_000  # documents; characters of a book
+SplitName = Literal["train", "validation", "test"]
+SPLITS: tuple[SplitName, ...] = get_args(SplitName)
+FEW_DOCUMENTS, BOOK_CHARACTERS = 100, 20_000  # documents; characters of a book
 
 
 class CannotSpare(RecipeError):
@@ -37,17 +37,17 @@ class Shares:
         if sum(held_out) >= 1:
             raise RecipeError("corpus.splits: validation and test leave nothing to train on.")
 
-    def of(self, split: Split) -> float:
+    def of(self, split: SplitName) -> float:
         return {"validation": self.validation, "test": self.test}[split]
 
 
-def texts_of(split: Split, documents: Callable[[], Iterable[Document]], shares: Shares) -> Iterator[str]:
+def texts_of(split: SplitName, documents: Callable[[], Iterable[Document]], shares: Shares) -> Iterator[str]:
     """The texts of one split. `documents` is called anew, so that nothing is kept in memory."""
     if split != "train" and shares.of(split) == 0:
         return iter(())
-    first = [(place_of(document.text), len(document.text)) for document in islice(documents(), FEW)]
+    first = [(_split_position(document.text), len(document.text)) for document in islice(documents(), FEW_DOCUMENTS)]
     division = divide([place for place, _ in first], sum(length for _, length in first), shares)
-    parts = (division.part(split, document.text, place_of(document.text)) for document in documents())
+    parts = (division.part(split, document.text, _split_position(document.text)) for document in documents())
     return (part for part in parts if part.strip())
 
 
@@ -58,11 +58,11 @@ class Division:
     shares: Shares
     borders: tuple[float, float] | None
 
-    def side(self, place: float) -> Split:
+    def side(self, place: float) -> SplitName:
         assert self.borders is not None
         return "validation" if place < self.borders[0] else "test" if place < self.borders[1] else "train"
 
-    def part(self, split: Split, text: str, place: float) -> str:
+    def part(self, split: SplitName, text: str, place: float) -> str:
         """What of a document belongs to the split."""
         if self.borders is None:
             return _cut_out(text, self.shares, split)
@@ -70,17 +70,17 @@ class Division:
 
 
 def divide(places: Sequence[float], characters: int, shares: Shares) -> Division:
-    """Given the places of the documents (of `FEW` of them, if there are more) and how long they are together."""
+    """`places` and `characters` describe the first `FEW_DOCUMENTS` documents, or all if there are fewer."""
     if max(shares.validation, shares.test) >= 1 and len(places) > 1:
         raise RecipeError("corpus.splits: a number of characters can be held out only of a source that is one text.")
-    if len(places) >= FEW:
+    if len(places) >= FEW_DOCUMENTS:
         return Division(shares, (shares.validation, shares.validation + shares.test))
-    if len(places) == 1 or characters >= LONG * len(places):
+    if len(places) == 1 or characters >= BOOK_CHARACTERS * len(places):
         return Division(shares, None)
     return Division(shares, _borders(sorted(places), shares))
 
 
-def _cut_out(text: str, shares: Shares, split: Split) -> str:
+def _cut_out(text: str, shares: Shares, split: SplitName) -> str:
     test = _characters(text, shares.test)
     validation = _characters(text, shares.validation)
     if test + validation >= len(text):
@@ -104,6 +104,6 @@ def _borders(places: list[float], shares: Shares) -> tuple[float, float]:
     return places[validation], places[validation + test]
 
 
-def place_of(text: str) -> float:
+def _split_position(text: str) -> float:
     """A number from 0 to 1, by the text's hash."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) / 2**64

@@ -9,18 +9,18 @@ from weft.errors import needs
 pyarrow = needs("pyarrow", "corpus", "to build a corpus")
 parquet = needs("pyarrow.parquet", "corpus", "to build a corpus")
 
-GROUP_LETTERS, GROUP_ROWS = 4_000_000, 20_000  # that are held in memory before they are written
-LINEAGE = [
+_GROUP_CHARACTERS, _GROUP_ROWS = 4_000_000, 20_000  # that are held in memory before they are written
+LINEAGE_FIELDS = [
     ("source", pyarrow.string()),
     ("file", pyarrow.string()),
     ("member", pyarrow.string()),  # of an archive
     ("number", pyarrow.int64()),  # of its line, row, page or block's first line in the file, from 0
 ]
-TEXTS = pyarrow.schema(
+TEXT_SCHEMA = pyarrow.schema(
     [
         ("id", pyarrow.string()),  # a hash of its text, whatever the case and white space
         ("text", pyarrow.large_string()),
-        *LINEAGE,
+        *LINEAGE_FIELDS,
         ("address", pyarrow.string()),
         ("title", pyarrow.string()),
         ("author", pyarrow.string()),
@@ -30,9 +30,9 @@ TEXTS = pyarrow.schema(
         ("contaminated", pyarrow.bool_()),
     ]
 )
-DROPPED = pyarrow.schema(
+DROPPED_SCHEMA = pyarrow.schema(
     [
-        *LINEAGE,
+        *LINEAGE_FIELDS,
         ("reason", pyarrow.string()),
         ("detail", pyarrow.string()),  # why it could not be read; the id of the document it is a copy of
         ("characters", pyarrow.int64()),
@@ -40,7 +40,7 @@ DROPPED = pyarrow.schema(
 )
 
 
-class Table:
+class ParquetTable:
     """Rows on their way to a file. One that has none is not written."""
 
     def __init__(self, file: Path, schema: Any) -> None:
@@ -52,7 +52,7 @@ class Table:
     def add(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
         self.letters += len(row.get("text", ""))
-        if self.letters >= GROUP_LETTERS or len(self.rows) >= GROUP_ROWS:
+        if self.letters >= _GROUP_CHARACTERS or len(self.rows) >= _GROUP_ROWS:
             self._flush()
 
     def _flush(self) -> None:
@@ -64,7 +64,7 @@ class Table:
         self.writer.write_table(pyarrow.Table.from_pylist(self.rows, schema=self.schema))
         self.rows, self.letters = [], 0
 
-    def __enter__(self) -> "Table":
+    def __enter__(self) -> "ParquetTable":
         return self
 
     def __exit__(

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from weft.corpus.choose import COPIES, CUT, EXACT, FATES, FIRST_SPLIT, NEAR
-from weft.corpus.contamination import COMMON, Span, spans_by_row, without
-from weft.corpus.sift import DROPPED_FILE, EXAMPLE_LETTERS, EXAMPLES, TEXTS_FILE
-from weft.corpus.split import SPLITS, Division, Shares, Split
-from weft.corpus.tables import DROPPED, LINEAGE, TEXTS, Table, rows_of_file
+from weft.corpus.choose import COPIES_FILE, DIVIDED, EXACT, FATES_FILE, FIRST_SPLIT, NEAR
+from weft.corpus.contamination import COMMON_NGRAMS_FILE, TextRange, pieces_without, ranges_by_row
+from weft.corpus.sift import DROPPED_FILE, EXAMPLE_CHARACTERS, MOST_EXAMPLES, TEXTS_FILE
+from weft.corpus.split import SPLITS, Division, Shares, SplitName
+from weft.corpus.tables import DROPPED_SCHEMA, LINEAGE_FIELDS, TEXT_SCHEMA, ParquetTable, rows_of_file
 from weft.folders import disk_errors, private_folder, sha256_of, to_json, write_file
 from weft.recipe.corpus import BuildSection, DecontaminateSection
 from weft.words import TOKEN_BYTES, TOKEN_LETTERS, is_unspaced
 
-WRITTEN = "written.json"
-REASONS = {EXACT: "exact duplicate", NEAR: "near duplicate"}
+_WRITTEN_FILE = "written.json"
+_REASONS = {EXACT: "exact duplicate", NEAR: "near duplicate"}
 
 
 @dataclass
-class Written:
+class WriteFigures:
     """In numbers, each by split; those of pieces add up."""
 
     rows: int = 0  # documents; some may be cut in parts
@@ -38,7 +38,7 @@ class Written:
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def write(piece: dict[str, Any]) -> dict[str, Any]:
+def write_piece(piece: dict[str, Any]) -> dict[str, Any]:
     """Runs on a worker."""
     folder, out = Path(piece["folder"]), Path(piece["out"])
     if not _is_done(folder, out):
@@ -47,44 +47,44 @@ def write(piece: dict[str, Any]) -> dict[str, Any]:
             for place in written.files:
                 (out / place).parent.mkdir(parents=True, exist_ok=True)
                 (new / place).replace(out / place)
-            write_file(folder / WRITTEN, to_json(vars(written)))
-    return json.loads((folder / WRITTEN).read_text("utf-8"))
+            write_file(folder / _WRITTEN_FILE, to_json(vars(written)))
+    return json.loads((folder / _WRITTEN_FILE).read_text("utf-8"))
 
 
 def _is_done(folder: Path, out: Path) -> bool:
     """By the files themselves: they may have been taken away since."""
-    if not (folder / WRITTEN).is_file():
+    if not (folder / _WRITTEN_FILE).is_file():
         return False
-    files = json.loads((folder / WRITTEN).read_text("utf-8"))["files"]
+    files = json.loads((folder / _WRITTEN_FILE).read_text("utf-8"))["files"]
     return all((out / name).is_file() and sha256_of(out / name) == facts["sha256"] for name, facts in files.items())
 
 
-def _write_into(out: Path, folder: Path, piece: dict[str, Any]) -> Written:
-    written = Written()
+def _write_into(out: Path, folder: Path, piece: dict[str, Any]) -> WriteFigures:
+    written = WriteFigures()
     name, shares = f"{piece['number']:05}.parquet", Shares(*piece["shares"])
     places: dict[str, Path] = {split: Path(split) / piece["source"] / name for split in SPLITS}
     places["dropped"] = Path("dropped") / name
-    fates = np.load(folder / FATES, allow_pickle=False)
-    copies = np.load(folder / COPIES, allow_pickle=False)
+    fates = np.load(folder / FATES_FILE, allow_pickle=False)
+    copies = np.load(folder / COPIES_FILE, allow_pickle=False)
     asked = BuildSection(**piece["settings"]).decontaminate
-    found = spans_by_row(folder, np.load(folder.parent / COMMON, allow_pickle=False)) if asked else {}
+    found = ranges_by_row(folder, np.load(folder.parent / COMMON_NGRAMS_FILE, allow_pickle=False)) if asked else {}
     with ExitStack() as stack:
         tables = {
-            split: stack.enter_context(Table(out / place, DROPPED if split == "dropped" else TEXTS))
+            split: stack.enter_context(ParquetTable(out / place, DROPPED_SCHEMA if split == "dropped" else TEXT_SCHEMA))
             for split, place in places.items()
         }
         for row in rows_of_file(folder / DROPPED_FILE):
             tables["dropped"].add(row)
         rows = zip(rows_of_file(folder / TEXTS_FILE), fates.tolist(), copies, strict=True)
         for number, (row, fate, copy) in enumerate(rows):
-            reason, detail = REASONS.get(fate), copy.tobytes().hex()
+            reason, detail = _REASONS.get(fate), copy.tobytes().hex()
             pieces = [(0, len(row["text"]))]
             if reason is None and number in found and asked is not None:
                 row, pieces = _decontaminated(row, found[number], asked, written)
                 reason, detail = (None, "") if pieces else ("contaminated", "")
             if reason is not None:
                 facts = {"reason": reason, "detail": detail, "characters": len(row["text"])}
-                tables["dropped"].add({**{key: row[key] for key, _ in LINEAGE}, **facts})
+                tables["dropped"].add({**{key: row[key] for key, _ in LINEAGE_FIELDS}, **facts})
                 continue
             _count(written, row)
             for split, text in _parts(row["text"], pieces, fate, shares):
@@ -98,23 +98,23 @@ def _write_into(out: Path, folder: Path, piece: dict[str, Any]) -> Written:
 
 
 def _decontaminated(
-    row: dict[str, Any], spans: list[Span], asked: DecontaminateSection, written: Written
-) -> tuple[dict[str, Any], list[Span]]:
+    row: dict[str, Any], spans: list[TextRange], asked: DecontaminateSection, written: WriteFigures
+) -> tuple[dict[str, Any], list[TextRange]]:
     """The document, and what may stay of it."""
     whole = [(0, len(row["text"]))]
     if asked.action == "flag":
         written.contaminated["flagged"] += 1
         return {**row, "contaminated": True}, whole
-    pieces = without(row["text"], spans, asked.window, asked.most_pieces) if asked.action == "cut" else []
+    pieces = pieces_without(row["text"], spans, asked.window, asked.most_pieces) if asked.action == "cut" else []
     written.contaminated["cut" if pieces else "dropped"] += 1
-    if not pieces and len(written.examples) < EXAMPLES:
-        written.examples.append(row["text"][max(spans[0][0] - EXAMPLE_LETTERS // 4, 0) :][:EXAMPLE_LETTERS])
+    if not pieces and len(written.examples) < MOST_EXAMPLES:
+        written.examples.append(row["text"][max(spans[0][0] - EXAMPLE_CHARACTERS // 4, 0) :][:EXAMPLE_CHARACTERS])
     return {**row, "changes": [*row["changes"], "decontaminated"]}, pieces
 
 
-def _parts(text: str, pieces: list[Span], fate: int, shares: Shares) -> Iterator[tuple[Split, str]]:
+def _parts(text: str, pieces: list[TextRange], fate: int, shares: Shares) -> Iterator[tuple[SplitName, str]]:
     """What goes where: the pieces of a document, or, where each split has a stretch of it, of every stretch."""
-    if fate != CUT:
+    if fate != DIVIDED:
         yield from ((SPLITS[fate - FIRST_SPLIT], part) for begin, end in pieces if (part := text[begin:end].strip()))
         return
     division, start = Division(shares, None), 0
@@ -125,13 +125,13 @@ def _parts(text: str, pieces: list[Span], fate: int, shares: Shares) -> Iterator
         start = stop
 
 
-def _count(written: Written, row: dict[str, Any]) -> None:
+def _count(written: WriteFigures, row: dict[str, Any]) -> None:
     written.rows += 1
     written.languages[row["language"] or "unknown"] += 1
     written.lengths[str(len(row["text"]).bit_length())] += 1
 
 
-def _count_part(written: Written, split: Split, text: str) -> None:
+def _count_part(written: WriteFigures, split: SplitName, text: str) -> None:
     size = len(text.encode())
     unspaced = is_unspaced(text[:1000])
     written.documents[split] += 1

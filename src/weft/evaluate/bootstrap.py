@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 from weft.errors import InputError
 from weft.evaluate.classes import class_figures
 
-Figures = Callable[[np.ndarray], dict[str, np.ndarray]]
-ROUNDS, LEVEL, SEED = 1000, 0.95, 0
-FEWEST_CLUSTERS = 10
-AT_ONCE = 4_000_000  # numbers that are drawn and held at a time, 32 MB
+_FiguresOfSums = Callable[[np.ndarray], dict[str, np.ndarray]]
+BOOTSTRAP_ROUNDS, CONFIDENCE_LEVEL, BOOTSTRAP_SEED = 1000, 0.95, 0
+_FEWEST_CLUSTERS = 10
+_MOST_NUMBERS = 4_000_000  # numbers that are drawn and held at a time, 32 MB
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Interval:
     drawn: np.ndarray | None = field(default=None, compare=False, repr=False)
 
 
-def proportion_interval(right: int, total: int, *, level: float = LEVEL) -> tuple[float, float]:
+def proportion_interval(right: int, total: int, *, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
     """Wilson's (1927): also where all or none are right, of which a bootstrap would be certain."""
     _check_any(total)
     z = NormalDist().inv_cdf((1 + level) / 2)
@@ -44,7 +44,9 @@ def proportion_interval(right: int, total: int, *, level: float = LEVEL) -> tupl
     return (0.0 if right == 0 else max(0.0, middle - half)), (1.0 if right == total else min(1.0, middle + half))
 
 
-def mean_interval(values: ArrayLike, *, rounds: int = ROUNDS, level: float = LEVEL, seed: int = SEED) -> Interval:
+def mean_interval(
+    values: ArrayLike, *, rounds: int = BOOTSTRAP_ROUNDS, level: float = CONFIDENCE_LEVEL, seed: int = BOOTSTRAP_SEED
+) -> Interval:
     """Of the mean of a value per example. If all are 0 or 1 it is a proportion, with Wilson's interval."""
     values = np.asarray(values, np.float64)
     _check_any(len(values))
@@ -55,7 +57,12 @@ def mean_interval(values: ArrayLike, *, rounds: int = ROUNDS, level: float = LEV
 
 
 def clustered_mean_interval(
-    values: ArrayLike, clusters: Sequence[Hashable], *, rounds: int = ROUNDS, level: float = LEVEL, seed: int = SEED
+    values: ArrayLike,
+    clusters: Sequence[Hashable],
+    *,
+    rounds: int = BOOTSTRAP_ROUNDS,
+    level: float = CONFIDENCE_LEVEL,
+    seed: int = BOOTSTRAP_SEED,
 ) -> Interval:
     """Of the mean of a value per example, where examples of one cluster (questions about one text) are right or wrong
     together: clusters are drawn, each as a whole. Never narrower than if every example stood for itself; a few clusters
@@ -64,7 +71,7 @@ def clustered_mean_interval(
     values = np.asarray(values, np.float64)
     alone = mean_interval(values, rounds=rounds, level=level, seed=seed)
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
-    if len(numbers) == len(values) or len(numbers) < FEWEST_CLUSTERS:
+    if len(numbers) == len(values) or len(numbers) < _FEWEST_CLUSTERS:
         return alone
     of = np.asarray([numbers[cluster] for cluster in clusters])
     sums = _drawn_sums(np.stack([np.bincount(of, values), np.bincount(of)], 1), rounds, seed)
@@ -73,7 +80,12 @@ def clustered_mean_interval(
 
 
 def sum_intervals(
-    counts: np.ndarray, figures: Figures, *, rounds: int = ROUNDS, level: float = LEVEL, seed: int = SEED
+    counts: np.ndarray,
+    figures: _FiguresOfSums,
+    *,
+    rounds: int = BOOTSTRAP_ROUNDS,
+    level: float = CONFIDENCE_LEVEL,
+    seed: int = BOOTSTRAP_SEED,
 ) -> dict[str, Interval]:
     """Of figures that follow from sums: `counts` is (examples, …), and `figures` gets (rounds, …)."""
     _check_any(len(counts))
@@ -87,9 +99,9 @@ def class_intervals(
     predicted: np.ndarray,
     labels: int,
     *,
-    rounds: int = ROUNDS,
-    level: float = LEVEL,
-    seed: int = SEED,
+    rounds: int = BOOTSTRAP_ROUNDS,
+    level: float = CONFIDENCE_LEVEL,
+    seed: int = BOOTSTRAP_SEED,
 ) -> dict[str, Interval]:
     """Of all `class_figures`; of the share that is right, Wilson's."""
     _check_any(len(gold))
@@ -112,9 +124,9 @@ def example_intervals(
     examples: int,
     figures: Callable[[np.ndarray], dict[str, float]],
     *,
-    rounds: int = ROUNDS,
-    level: float = LEVEL,
-    seed: int = SEED,
+    rounds: int = BOOTSTRAP_ROUNDS,
+    level: float = CONFIDENCE_LEVEL,
+    seed: int = BOOTSTRAP_SEED,
 ) -> dict[str, Interval]:
     """Of figures that follow from no sum, as a correlation of ranks: `figures` gets the numbers of the drawn examples
     and measures anew, round by round.
@@ -138,7 +150,7 @@ def _drawn_sums(values: np.ndarray, rounds: int, seed: int) -> np.ndarray:
 
 def _parts(rounds: int, numbers: int) -> Iterator[int]:
     """How many of the rounds to do at a time, if each holds so many numbers."""
-    most = max(1, AT_ONCE // numbers)
+    most = max(1, _MOST_NUMBERS // numbers)
     for start in range(0, rounds, most):
         yield min(most, rounds - start)
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from weft.evaluate.examples import check_pairs
 
-BINS = 10
+_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ def calibration(probabilities_NL: ArrayLike, gold: ArrayLike) -> Calibration:
     probabilities, gold = np.asarray(probabilities_NL, np.float64), np.asarray(gold)
     check_pairs(gold, probabilities)
     confidence, right = probabilities.max(1), probabilities.argmax(1) == gold
-    edges = np.linspace(0, 1, BINS + 1)[1:-1]  # a bin holds its upper edge, as in Guo et al.
+    edges = np.linspace(0, 1, _BINS + 1)[1:-1]  # a bin holds its upper edge, as in Guo et al.
     place = np.digitize(confidence, edges, right=True)
     bins = tuple(
         Bin(float(confidence[inside].mean()), float(right[inside].mean()), int(inside.sum()))
-        for inside in (place == number for number in range(BINS))
+        for inside in (place == number for number in range(_BINS))
         if inside.any()
     )
     return Calibration(

@@ -56,15 +56,15 @@ def per_class(confusion: np.ndarray) -> list[ClassScore]:
     ]
 
 
-def several_figures(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> dict[str, float]:
+def multilabel_figures(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> dict[str, float]:
     """Any number of classes per example. The mean in "f1" (macro) is over all L, also those that never occur; "exact"
     asks for the very same set; "hamming" is a loss: the share of wrong cells.
     """
-    sums = several_counts(gold_NL, predicted_NL).sum(0)
-    return {name: float(value) for name, value in counted_several(sums).items()}
+    sums = multilabel_counts(gold_NL, predicted_NL).sum(0)
+    return {name: float(value) for name, value in multilabel_figures_from_counts(sums).items()}
 
 
-def several_counts(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> np.ndarray:
+def multilabel_counts(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> np.ndarray:
     """(N, 2 L + 2): labels found and labels in either, each counted by label; then 1 if all are right, and 1."""
     gold, predicted = np.asarray(gold_NL, bool), np.asarray(predicted_NL, bool)
     check_pairs(gold, predicted)
@@ -72,7 +72,7 @@ def several_counts(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> np.ndarray:
     return np.column_stack([right, both, (gold == predicted).all(1), np.ones(len(gold), bool)])
 
 
-def counted_several(counts: np.ndarray) -> dict[str, np.ndarray]:
+def multilabel_figures_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
     """Figures of shape (…) from sums of shape (…, 2 L + 2)."""
     labels = (counts.shape[-1] - 2) // 2
     right, both = counts[..., :labels], counts[..., labels : 2 * labels]

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.evaluate.bootstrap import LEVEL
+from weft.evaluate.bootstrap import CONFIDENCE_LEVEL
 from weft.evaluate.judged import Judged
 
 LOWER_IS_BETTER = {"perplexity", "bits_per_byte", "rmse", "mae", "hamming", "loss"}
-AS_THEY_ARE = {"bleu", "chrf", *LOWER_IS_BETTER}  # all others go from 0 to 1, and are told in points of a hundred
+NOT_IN_POINTS = {"bleu", "chrf", *LOWER_IS_BETTER}  # all others go from 0 to 1, and are told in points of a hundred
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """Ours minus theirs."""
 
     figure: str
@@ -37,7 +37,7 @@ class Difference:
     @property
     def verdict(self) -> str:
         """ahead by 3.1 points (1.2 to 5.0)"""
-        scale, unit = (1.0, "") if self.figure in AS_THEY_ARE else (100.0, " points")
+        scale, unit = (1.0, "") if self.figure in NOT_IN_POINTS else (100.0, " points")
         digits = 1 if unit or self.figure in ("bleu", "chrf") else 3
         value, low, high = (f"{scale * number:.{digits}f}" for number in (self.value, self.low, self.high))
         if not (self.is_ahead or self.is_behind):
@@ -53,10 +53,12 @@ class Difference:
         }  # fmt: skip
 
 
-def difference(figure: str, ours: Judged, theirs: Judged, level: float = LEVEL) -> Difference | None:
+def paired_difference(
+    figure: str, ours: Judged, theirs: Judged, level: float = CONFIDENCE_LEVEL
+) -> PairedDifference | None:
     """None, if one of the two has no such figure with an interval."""
     drawn = [judged.intervals[figure].drawn for judged in (ours, theirs) if figure in judged.intervals]
     if len(drawn) < 2 or drawn[0] is None or drawn[1] is None or figure not in theirs.figures:
         return None
     low, high = np.quantile(drawn[0] - drawn[1], [(1 - level) / 2, (1 + level) / 2])
-    return Difference(figure, ours.figures[figure] - theirs.figures[figure], float(low), float(high))
+    return PairedDifference(figure, ours.figures[figure] - theirs.figures[figure], float(low), float(high))

@@ -25,11 +25,13 @@ Tags = Sequence[str]
 _TAG = re.compile(r"O|[BIOESLUM]-.+", re.DOTALL)
 _BARE = frozenset("BIESLUM")
 UNNAMED = "entity"  # the kind of entities whose tags are bare: B, I, O
-STRANGE = 0.01  # the share of tags that may be no part of an entity where all others are: misspelt, not plain
+_MOST_INVALID_SHARE = (
+    0.01  # the share of tags that may be no part of an entity where all others are: misspelt, not plain
+)
 _SAME = {"L": "E", "U": "S", "M": "I"}  # BILOU's last and unit, BMES's middle
 
 
-class Span(NamedTuple):
+class Entity(NamedTuple):
     start: int
     end: int  # exclusive
     kind: str
@@ -39,9 +41,9 @@ def guess_scheme(sequences: Iterable[Tags]) -> Scheme:
     """The scheme in which the fewest tags are invalid; plain if there are many that no scheme has."""
     sequences = [list(tags) for tags in sequences]
     marked = [tag for tags in sequences for tag in tags if tag != "O"]
-    if sum(not is_part(tag) for tag in marked) > STRANGE * len(marked):
+    if sum(not is_entity_tag(tag) for tag in marked) > _MOST_INVALID_SHARE * len(marked):
         return "plain"
-    sequences = [tags for tags in sequences if all(map(is_part, tags))]
+    sequences = [tags for tags in sequences if all(map(is_entity_tag, tags))]
     seen = {tag for tags in sequences for tag in tags}
     if any(_parted(tag)[0] in "ES" for tag in seen):
         return "bioes"
@@ -55,7 +57,7 @@ def are_bare(sequences: Iterable[Tags]) -> bool:
     """
     marked = Counter(tag for tags in sequences for tag in tags if tag != "O")
     strange = sum(count for tag, count in marked.items() if tag not in _BARE)
-    return bool({"B", "I"} & set(marked)) and strange <= STRANGE * marked.total()
+    return bool({"B", "I"} & set(marked)) and strange <= _MOST_INVALID_SHARE * marked.total()
 
 
 def with_kind(tags: Tags) -> list[str]:
@@ -63,27 +65,27 @@ def with_kind(tags: Tags) -> list[str]:
     return [f"{tag}-{UNNAMED}" if tag in _BARE else tag for tag in tags]
 
 
-def is_part(tag: str) -> bool:
+def is_entity_tag(tag: str) -> bool:
     """Whether a tag is of an entity, or of none: O, B-PER …"""
     return _TAG.fullmatch(tag) is not None
 
 
-def spans_of(tags: Tags) -> list[Span]:
+def entities_in(tags: Tags) -> list[Entity]:
     spans = []
     start, kind = 0, ""  # of the span that can go on; without a kind there is none
     for place, (mark, own) in enumerate([*map(_parted, tags), ("O", "")]):
         if kind and (mark in "BSO" or own != kind):
-            spans.append(Span(start, place, kind))
+            spans.append(Entity(start, place, kind))
             kind = ""
         if mark != "O" and not kind:
             start, kind = place, own
         if mark in "ES":
-            spans.append(Span(start, place + 1, kind))
+            spans.append(Entity(start, place + 1, kind))
             kind = ""
     return spans
 
 
-def tags_of(spans: Iterable[Span], length: int) -> list[str]:
+def tags_of(spans: Iterable[Entity], length: int) -> list[str]:
     """As IOB2."""
     tags = ["O"] * length
     for start, end, kind in spans:
@@ -93,17 +95,17 @@ def tags_of(spans: Iterable[Span], length: int) -> list[str]:
     return tags
 
 
-def repaired(tags: Tags, scheme: Scheme) -> tuple[list[str], int]:
+def repaired_tags(tags: Tags, scheme: Scheme) -> tuple[list[str], int]:
     """The same spans as IOB2, and how many of the tags were invalid. Plain tags stay what they are."""
     if scheme == "plain":
         return list(tags), 0
-    return tags_of(spans_of(tags), len(tags)), _count_invalid(tags, scheme)
+    return tags_of(entities_in(tags), len(tags)), _count_invalid(tags, scheme)
 
 
 def entity_figures(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, float]:
     """Precision, recall and F1 over all spans, and the mean of the kinds' F1 ("f1_macro")."""
     counts = entity_counts(gold, predicted)[1].sum(0)
-    return {name: float(value) for name, value in counted_figures(counts).items()}
+    return {name: float(value) for name, value in entity_figures_from_counts(counts).items()}
 
 
 def per_type(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, ClassScore]:
@@ -117,7 +119,7 @@ def per_type(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, Class
 def entity_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> tuple[list[str], np.ndarray]:
     """The kinds that occur, and (sentences, kinds, 3) counts: spans found, spans too many, spans missed."""
     _check_lengths(gold, predicted)
-    pairs = [(set(spans_of(ours)), set(spans_of(theirs))) for ours, theirs in zip(predicted, gold, strict=True)]
+    pairs = [(set(entities_in(ours)), set(entities_in(theirs))) for ours, theirs in zip(predicted, gold, strict=True)]
     kinds = sorted({span.kind for ours, theirs in pairs for span in ours | theirs})
     column = {kind: number for number, kind in enumerate(kinds)}
     counts = np.zeros((len(pairs), len(kinds), 3), np.int64)
@@ -128,7 +130,7 @@ def entity_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> tuple[list
     return kinds, counts
 
 
-def counted_figures(counts: np.ndarray) -> dict[str, np.ndarray]:
+def entity_figures_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
     """Figures of shape (…) from counts of shape (…, kinds, 3). The mean in "f1_macro" is over the kinds that occur."""
     right, extra, missed = np.moveaxis(counts, -1, 0)
     f1 = ratio(2 * right, 2 * right + extra + missed)

@@ -11,7 +11,7 @@ from weft.evaluate.calibration import Calibration
 
 
 @dataclass(frozen=True)
-class Table:
+class DetailTable:
     title: str
     headings: list[str]
     rows: list[list[str]]
@@ -22,6 +22,6 @@ class Judged:
     figures: dict[str, float]
     intervals: dict[str, Interval]
     credit: np.ndarray  # of each example, 0 to 1: how right its answer is
-    regret: np.ndarray  # of each example: how bad a mistake it is; the hardest mistakes have most
-    tables: list[Table] = field(default_factory=list)
+    severity: np.ndarray  # of each example: how bad a mistake it is; the hardest mistakes have most
+    tables: list[DetailTable] = field(default_factory=list)
     calibration: Calibration | None = None

@@ -15,12 +15,12 @@ from weft.evaluate.characters import are_mostly_cjk
 from weft.evaluate.classes import ratio
 from weft.evaluate.examples import check_pairs
 
-Tokenizer = Literal["13a", "zh"]
-BLEU_COUNTS = 10  # length, length of the reference, common 1- to 4-grams, all 1- to 4-grams
-CHRF_RECALL = 4  # β², by which chrF2 weighs recall
+BleuTokenizer = Literal["13a", "zh"]
+_BLEU_COUNTS = 10  # length, length of the reference, common 1- to 4-grams, all 1- to 4-grams
+_CHRF_RECALL = 4  # β², by which chrF2 weighs recall
 
 
-def tokenizer_of(golds: Sequence[str]) -> Tokenizer:
+def bleu_tokenizer_for(golds: Sequence[str]) -> BleuTokenizer:
     """sacrebleu's name for the way BLEU's words are found: "zh" takes ideographs apart. So for Japanese as well, whose
     own tokenizer needs MeCab: "13a" would take a sentence for a word.
     """
@@ -35,20 +35,20 @@ def translation_counts(predictions: Sequence[str], golds: Sequence[str]) -> np.n
     return np.concatenate(
         [
             np.array(metric._extract_corpus_statistics(predictions, [golds]), np.int64)
-            for metric in (metrics.BLEU(tokenize=tokenizer_of(golds), force=True), metrics.CHRF())
+            for metric in (metrics.BLEU(tokenize=bleu_tokenizer_for(golds), force=True), metrics.CHRF())
         ],
         axis=1,
     )
 
 
-def summed_figures(counts: np.ndarray) -> dict[str, float]:
+def translation_figures(counts: np.ndarray) -> dict[str, float]:
     """Of a corpus, from the counts of its sentences."""
-    return {name: float(value) for name, value in counted_figures(counts.sum(0)).items()}
+    return {name: float(value) for name, value in translation_figures_from_counts(counts.sum(0)).items()}
 
 
-def counted_figures(counts: np.ndarray) -> dict[str, np.ndarray]:
+def translation_figures_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
     """Figures of shape (…) from sums of shape (…, 28)."""
-    return {"bleu": _bleu(counts[..., :BLEU_COUNTS]), "chrf": _chrf(counts[..., BLEU_COUNTS:])}
+    return {"bleu": _bleu(counts[..., :_BLEU_COUNTS]), "chrf": _chrf(counts[..., _BLEU_COUNTS:])}
 
 
 def _bleu(counts: np.ndarray) -> np.ndarray:
@@ -67,4 +67,4 @@ def _chrf(counts: np.ndarray) -> np.ndarray:
     ours, theirs, common = counts[..., 0::3], counts[..., 1::3], counts[..., 2::3]
     orders = ((ours > 0) & (theirs > 0)).sum(-1)  # a short text has no 6-grams
     precision, recall = (ratio(ratio(common, all_).sum(-1), orders) for all_ in (ours, theirs))
-    return 100 * ratio((1 + CHRF_RECALL) * precision * recall, CHRF_RECALL * precision + recall)
+    return 100 * ratio((1 + _CHRF_RECALL) * precision * recall, _CHRF_RECALL * precision + recall)

@@ -7,7 +7,7 @@ from ctypes import c_float, c_int, c_int64, c_void_p
 import torch
 from torch import Tensor, nn
 
-from weft.compiled import Kernel, Missing, load_tried, why_missing
+from weft.compiled import Kernel, KernelsMissing, load_tried, why_missing
 from weft.generate.kernels import GenerationKernels, load_generation_kernels
 from weft.generate.layouts import BlockedLayout, Layout
 from weft.model.attention import AttentionSpec, View
@@ -112,7 +112,7 @@ def _runs_right() -> bool:
 def _kernels_of_layers() -> GenerationKernels:
     kernels = load_generation_kernels()
     if kernels is None:
-        raise Missing(str(why_missing("writing")))
+        raise KernelsMissing(str(why_missing("writing")))
     return kernels
 
 

@@ -32,7 +32,7 @@ from weft.interchange.tensor_files import FLOATS, SINGLE, TensorFiles, write_ten
 from weft.interchange.weight_map import Plan, plan
 from weft.model.families.family import Family
 from weft.model.network import Architecture, Network, outline
-from weft.tokenizer.read import FILES as TOKENIZER_FILES
+from weft.tokenizer.read import TOKENIZER_FILES as TOKENIZER_FILES
 from weft.version import VERSION
 
 DIALECTS = {

@@ -15,7 +15,7 @@ from weft.objectives.objective import Objective
 from weft.objectives.sentence_pairs import SentencePairs
 from weft.objectives.span_corruption import SpanCorruption
 from weft.tokenizer.special import SENTINELS
-from weft.tokenizer.tokenizer import Role, Tokenizer
+from weft.tokenizer.tokenizer import SpecialRole, Tokenizer
 from weft.tokens.shards import TokenShards
 
 DEFAULT_OBJECTIVE = {
@@ -28,7 +28,7 @@ DEFAULT_OBJECTIVE = {
 @dataclass(frozen=True)
 class ObjectiveKind:
     head: str  # as in `Family.architecture`
-    ends: tuple[Role, ...]  # the special token that closes a document, the first that the tokenizer has
+    ends: tuple[SpecialRole, ...]  # the special token that closes a document, the first that the tokenizer has
     make: Callable[[TokenShards, Tokenizer, int, MaskSpec], Objective]
     pairs: bool = False  # needs sentences
     uniform: bool = True  # every batch has one shape
@@ -129,7 +129,7 @@ def _frame(tokenizer: Tokenizer) -> tuple[int, int]:
     return _token(tokenizer, "cls", "bos"), _token(tokenizer, "sep", "eos")
 
 
-def _token(tokenizer: Tokenizer, *roles: Role) -> int:
+def _token(tokenizer: Tokenizer, *roles: SpecialRole) -> int:
     for role in roles:
         if (token := tokenizer.id_of(role)) is not None:
             return token

@@ -17,16 +17,16 @@ from weft.errors import RecipeError, suggest
 from weft.recipe.recipe import Recipe
 from weft.recipe.section import SectionKind
 
-MOST_BYTES = 1_000_000
+MOST_RECIPE_BYTES = 1_000_000
 # A kind of values, as pydantic writes it; no setting is called so.
-KIND = re.compile(r"str|int|list\[.*\]|\w+Section|function-after\[.*\]")
+_VALUE_KIND = re.compile(r"str|int|list\[.*\]|\w+Section|function-after\[.*\]")
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     if not path.is_file():
         raise RecipeError(f"{path} is not a file.")
-    if path.stat().st_size > MOST_BYTES:
-        raise RecipeError(f"{path} is larger than {MOST_BYTES:,} bytes, which no recipe is.")
+    if path.stat().st_size > MOST_RECIPE_BYTES:
+        raise RecipeError(f"{path} is larger than {MOST_RECIPE_BYTES:,} bytes, which no recipe is.")
     try:
         tree = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506 (a SafeLoader)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
@@ -81,7 +81,7 @@ def _is_no_text(error: Any) -> bool:
 
 def _sentence(error: Any, kind: type[BaseModel]) -> str:
     # Where there are several kinds of values, pydantic has the kind in the path: finetune.model.ModelSection.layers.
-    *above, last = (part for part in error["loc"] if isinstance(part, int) or not KIND.fullmatch(part))
+    *above, last = (part for part in error["loc"] if isinstance(part, int) or not _VALUE_KIND.fullmatch(part))
     path = ".".join(str(part) for part in (*above, last))
     match error["type"]:
         case "extra_forbidden":

@@ -52,7 +52,7 @@ class DataSection(Section):
     encoding: str = Field("utf-8", min_length=1)
     limit: int | None = Field(None, ge=1, description="train on at most so many examples, drawn by the seed")
 
-    def columns_said(self) -> dict[str, str | list[str]]:
+    def named_columns(self) -> dict[str, str | list[str]]:
         """The columns that were named, by role."""
         roles = ("text", "second", "label", "score", "words", "tags", "context", "question", "answers")
         named = {role: getattr(self, role) for role in (*roles, "source", "target", "intent")}

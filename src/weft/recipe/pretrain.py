@@ -6,13 +6,13 @@ from pydantic import Field
 
 from weft.recipe.section import Section
 
-Objective = Literal["causal", "masked", "masked+next-sentence", "masked+sentence-order", "span"]
+ObjectiveName = Literal["causal", "masked", "masked+next-sentence", "masked+sentence-order", "span"]
 
 
 class PretrainSection(Section):
     """What is learnt, for how long, and how. What is left out is chosen; the run folder's recipe.yml says what."""
 
-    objective: Objective | None = Field(None, description="the family's own if left out")
+    objective: ObjectiveName | None = Field(None, description="the family's own if left out")
     budget: str = Field("20m", description="20m (or 90s, 2h), 2000 steps, 50M tokens or 3 epochs")
     sequence_length: int | None = Field(None, ge=4, le=1_000_000, description="tokens, special ones included")
     batch_tokens: int | None = Field(None, ge=1, description="tokens in a step")
@@ -46,7 +46,7 @@ class PretrainSection(Section):
 class PretrainPlan(PretrainSection):
     """The same with everything chosen; the budget is in steps."""
 
-    objective: Objective
+    objective: ObjectiveName
     sequence_length: int
     batch_tokens: int
     learning_rate: float

@@ -19,7 +19,7 @@ class Recipe(Section):
     pretrain: PretrainSection | None = None
     finetune: FinetuneSection | None = None
 
-    def asked(self) -> dict[str, Any]:
+    def given_settings(self) -> dict[str, Any]:
         """What was said, as plain values. In a build a null is said on purpose: it switches something off."""
         tree = self.model_dump(exclude_none=True)
         if self.corpus is not None and self.corpus.build is not None:
@@ -27,5 +27,5 @@ class Recipe(Section):
         return tree
 
 
-def schema() -> dict[str, Any]:
+def recipe_schema() -> dict[str, Any]:
     return Recipe.model_json_schema()

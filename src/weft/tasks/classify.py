@@ -22,12 +22,12 @@ from weft.evaluate.calibration import calibration
 from weft.evaluate.classes import (
     class_figures,
     confusion,
-    counted_several,
+    multilabel_counts,
+    multilabel_figures,
+    multilabel_figures_from_counts,
     per_class,
-    several_counts,
-    several_figures,
 )
-from weft.evaluate.judged import Judged, Table
+from weft.evaluate.judged import DetailTable, Judged
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives import answers
@@ -111,7 +111,7 @@ class Classify(ScoredTask):
             self.figures(examples, answers),
             class_intervals(gold, guessed, len(labels)),
             credit=(gold == guessed).astype(float),
-            regret=np.where(gold == guessed, 0.0, 1 - found[np.arange(len(gold)), gold]),
+            severity=np.where(gold == guessed, 0.0, 1 - found[np.arange(len(gold)), gold]),
             tables=[class_table(labels, table), *confusion_table(labels, table)],
             calibration=calibration(found, gold),
         )
@@ -208,7 +208,7 @@ class MultiLabel(Classify):
 
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
         labels = self._all_labels(examples)
-        return several_figures(self._rows(examples, labels), _widened(np.stack(answers), len(labels)) > 0.5)
+        return multilabel_figures(self._rows(examples, labels), _widened(np.stack(answers), len(labels)) > 0.5)
 
     def judge(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> Judged:
         labels = self._all_labels(examples)
@@ -219,10 +219,12 @@ class MultiLabel(Classify):
         for number, label in enumerate(labels):
             scores = per_class(confusion(gold[:, number], found[:, number] > 0.5, 2))[1]
             rows.append(score_row(label, scores))
-        tables.append(Table("Labels", SCORE_HEADINGS, rows))
-        regret = np.abs(found - gold).max(-1) * (1 - exact)
-        intervals = sum_intervals(several_counts(gold, found > 0.5), counted_several) | {"exact": mean_interval(exact)}
-        return Judged(self.figures(examples, answers), intervals, exact, regret, tables)
+        tables.append(DetailTable("Labels", SCORE_HEADINGS, rows))
+        severity = np.abs(found - gold).max(-1) * (1 - exact)
+        intervals = sum_intervals(multilabel_counts(gold, found > 0.5), multilabel_figures_from_counts) | {
+            "exact": mean_interval(exact)
+        }
+        return Judged(self.figures(examples, answers), intervals, exact, severity, tables)
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[np.ndarray]]:
         model = LabelsClassifier.fit([one.given for one in train], self._rows(train))
@@ -274,16 +276,16 @@ def score_row(name: str, score: Any) -> list[str]:
     return [name, f"{score.precision:.3f}", f"{score.recall:.3f}", f"{score.f1:.3f}", f"{score.support:,}"]
 
 
-def class_table(labels: Sequence[str], table: np.ndarray, title: str = "Classes") -> Table:
+def class_table(labels: Sequence[str], table: np.ndarray, title: str = "Classes") -> DetailTable:
     rows = [score_row(label, score) for label, score in zip(labels, per_class(table), strict=True)]
-    return Table(title, SCORE_HEADINGS, rows)
+    return DetailTable(title, SCORE_HEADINGS, rows)
 
 
-def confusion_table(labels: Sequence[str], table: np.ndarray) -> list[Table]:
+def confusion_table(labels: Sequence[str], table: np.ndarray) -> list[DetailTable]:
     """None, if there are too many to look at."""
     if len(labels) > MOST_IN_TABLE:
         return []
     rows = [
         [label, *(f"{count:,}" if count else "·" for count in row)] for label, row in zip(labels, table, strict=True)
     ]
-    return [Table("Right (rows) and said (columns)", ["", *labels], rows)]
+    return [DetailTable("Right (rows) and said (columns)", ["", *labels], rows)]

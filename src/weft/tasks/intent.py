@@ -19,8 +19,8 @@ from weft.evaluate.baselines.classify import TextClassifier
 from weft.evaluate.baselines.tag import TagLookup
 from weft.evaluate.bootstrap import mean_interval, sum_intervals
 from weft.evaluate.classes import confusion
-from weft.evaluate.entities import counted_figures, entity_counts, entity_figures, per_type, spans_of
-from weft.evaluate.judged import Judged, Table
+from weft.evaluate.entities import entities_in, entity_counts, entity_figures, entity_figures_from_counts, per_type
+from weft.evaluate.judged import DetailTable, Judged
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import ClassAnswers
@@ -156,7 +156,7 @@ class Intent(ScoredTask):
             [
                 (
                     intents[int(chances.argmax())] == one.gold.intent,
-                    spans_of(tags) == spans_of(one.gold.tags),
+                    entities_in(tags) == entities_in(one.gold.tags),
                 )
                 for one, (chances, tags) in pairs
             ]
@@ -166,7 +166,7 @@ class Intent(ScoredTask):
         right = self._right(examples, answers)
         exact = right.all(-1).astype(float)
         gold, said = [one.gold.tags for one in examples], [tags for _, tags in answers]
-        slot_f1 = sum_intervals(entity_counts(gold, said)[1], counted_figures)["f1"]
+        slot_f1 = sum_intervals(entity_counts(gold, said)[1], entity_figures_from_counts)["f1"]
         intervals = {"exact": mean_interval(exact), "intent": mean_interval(right[:, 0]), "slot_f1": slot_f1}
         intents = with_unseen(self.intents, (one.gold.intent for one in examples))
         numbers = [intents.index(one.gold.intent) for one in examples]
@@ -175,7 +175,7 @@ class Intent(ScoredTask):
         tables = [
             class_table(intents, table, "Intents"),
             *confusion_table(intents, table),
-            Table("Slots", SCORE_HEADINGS, slots),
+            DetailTable("Slots", SCORE_HEADINGS, slots),
         ]
         sure = np.asarray([float(chances.max()) for chances, _ in answers])
         return Judged(self.figures(examples, answers), intervals, exact, (1 - exact) * sure, tables)

@@ -18,7 +18,7 @@ import numpy as np
 import regex
 
 from weft.evaluate.bootstrap import Interval, sum_intervals
-from weft.evaluate.entities import counted_figures, spans_of
+from weft.evaluate.entities import entities_in, entity_figures_from_counts
 from weft.tasks.cutting import CharSpan, Cut, Cutter
 from weft.tasks.task import Example
 from weft.words import CHARACTER
@@ -126,11 +126,11 @@ def from_raw_text(
         "sentences": len(known),
         "left_out": len(examples) - len(known),  # their words are not those of their text
     }
-    f1 = float(counted_figures(counts.sum(0))["f1"])
-    return FromRawText(f1, sum_intervals(counts, counted_figures)["f1"], facts)
+    f1 = float(entity_figures_from_counts(counts.sum(0))["f1"])
+    return FromRawText(f1, sum_intervals(counts, entity_figures_from_counts)["f1"], facts)
 
 
 def _items(places: Sequence[CharSpan], tags: Sequence[str], *, entities: bool) -> list[_Item]:
     if not entities:
         return [(*place, tag) for place, tag in zip(places, tags, strict=True)]
-    return [(places[start][0], places[end - 1][1], kind) for start, end, kind in spans_of(tags)]
+    return [(places[start][0], places[end - 1][1], kind) for start, end, kind in entities_in(tags)]

@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 
 from weft.errors import InputError
-from weft.evaluate.baselines.reply import cosines, reply_bits
+from weft.evaluate.baselines.reply import candidate_cosines, reply_losses
 from weft.evaluate.baselines.rewrite import LeadSentences, NearestNeighbour
 from weft.evaluate.bootstrap import mean_interval, sum_intervals
 from weft.evaluate.classes import ratio
 from weft.evaluate.judged import Judged
 from weft.evaluate.rouge import rouge_of_each
-from weft.evaluate.translations import counted_figures, summed_figures, translation_counts
+from weft.evaluate.translations import translation_counts, translation_figures, translation_figures_from_counts
 from weft.generate import prompts
 from weft.generate.framing import Framing
 from weft.generate.prepare import prepared
@@ -215,8 +215,10 @@ class Translate(Rewrite):
 
     def judge(self, examples: Sequence[Example], answers: Sequence[str]) -> Judged:
         counts = translation_counts(answers, [one.gold for one in examples])
-        credit = counted_figures(counts)["chrf"] / 100
-        return Judged(summed_figures(counts), sum_intervals(counts, counted_figures), credit, 1 - credit)
+        credit = translation_figures_from_counts(counts)["chrf"] / 100
+        return Judged(
+            translation_figures(counts), sum_intervals(counts, translation_figures_from_counts), credit, 1 - credit
+        )
 
 
 @dataclass(frozen=True)
@@ -260,9 +262,9 @@ class Reply(Translate):
     def measure_baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> ExtraMetrics:
         """Bits by a conditional n-gram model, hits by the cosine of TF-IDF."""
         pairs = [(one.given, one.gold) for one in train]
-        nats = reply_bits(pairs, [(one.given, one.gold) for one in examples])
+        nats = reply_losses(pairs, [(one.given, one.gold) for one in examples])
         ranked = [(one.given, texts) for one, texts in with_candidates(examples)]
-        return _of_replies(nats, bytes_of(examples), cosines(pairs, ranked))
+        return _of_replies(nats, bytes_of(examples), candidate_cosines(pairs, ranked))
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
         _, said = super().baseline(train, examples)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.evaluate.baselines.frozen import cosines
+from weft.evaluate.baselines.frozen import row_cosines
 from weft.evaluate.baselines.pairs import PairRegressor
 from weft.evaluate.bootstrap import example_intervals
 from weft.evaluate.judged import Judged
@@ -85,7 +85,7 @@ class Similarity(ScoredTask):
         self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
     ) -> tuple[str, list[float], int]:
         first, second = (embed([one.given[side] for one in examples]) for side in (0, 1))
-        return "cosine of untuned vectors", cosines(first, second).tolist(), 0
+        return "cosine of untuned vectors", row_cosines(first, second).tolist(), 0
 
     def shown(self, example: Example, answer: float, *, details: bool = False) -> dict[str, Any]:
         return {"score": round(float(answer), 6)}

@@ -23,18 +23,18 @@ from weft.evaluate.classes import class_figures, confusion
 from weft.evaluate.entities import (
     UNNAMED,
     are_bare,
-    counted_figures,
+    entities_in,
     entity_counts,
     entity_figures,
+    entity_figures_from_counts,
     guess_scheme,
-    is_part,
+    is_entity_tag,
     per_type,
-    repaired,
-    spans_of,
+    repaired_tags,
     tag_accuracy,
     with_kind,
 )
-from weft.evaluate.judged import Judged, Table
+from weft.evaluate.judged import DetailTable, Judged
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import Answers, ClassAnswers
@@ -104,12 +104,12 @@ class Tag(ScoredTask):
             say(f"The tags are bare (B, I, O): entities of one kind, which is called {UNNAMED}.")
             train = [replace(example, gold=tuple(with_kind(example.gold))) for example in train]
         scheme = guess_scheme(example.gold for example in train)
-        known = train if scheme == "plain" else [example for example in train if all(map(is_part, example.gold))]
+        known = train if scheme == "plain" else [example for example in train if all(map(is_entity_tag, example.gold))]
         if scheme == "plain":
             counts = Counter(tag for example in train for tag in example.gold)
             labels = label_set(counts)
         else:
-            counts = Counter(tag for example in known for tag in repaired(example.gold, scheme)[0])
+            counts = Counter(tag for example in known for tag in repaired_tags(example.gold, scheme)[0])
             kinds = sorted({tag[2:] for tag in counts if tag != _OUTSIDE})
             labels = (_OUTSIDE, *(f"{part}-{kind}" for kind in kinds for part in "BI"))
         if len(labels) < 2:
@@ -131,19 +131,21 @@ class Tag(ScoredTask):
             return list(examples)
         if f"B-{UNNAMED}" in self.labels:
             examples = [replace(example, gold=tuple(with_kind(example.gold))) for example in examples]
-        well_formed = [all(map(is_part, example.gold)) for example in examples]  # others are for `check` to refuse
+        well_formed = [
+            all(map(is_entity_tag, example.gold)) for example in examples
+        ]  # others are for `check` to refuse
         scheme = guess_scheme(example.gold for example, is_good in zip(examples, well_formed, strict=True) if is_good)
         found = []
         for example, is_good in zip(examples, well_formed, strict=True):
-            tags, wrong = repaired(example.gold, scheme) if is_good else (example.gold, 0)
+            tags, wrong = repaired_tags(example.gold, scheme) if is_good else (example.gold, 0)
             found.append(replace(example, gold=tuple(tags), mended=example.mended + (ILL_FORMED,) * wrong))
         return found
 
     def classes(self, example: Example) -> Sequence[str]:
-        return [span.kind for span in spans_of(example.gold)] if self.entities else example.gold
+        return [span.kind for span in entities_in(example.gold)] if self.entities else example.gold
 
     def check(self, example: Example) -> None:
-        if self.entities and (odd := [tag for tag in example.gold if not is_part(tag)]):
+        if self.entities and (odd := [tag for tag in example.gold if not is_entity_tag(tag)]):
             raise Unusable(f"has the tag {odd[0]!r}, which is no part of an entity (B-…, I-…) and not O")
         if unknown := [tag for tag in example.gold if tag not in self.labels]:
             raise UnseenLabel(f"has the tag {unknown[0]!r}, which training never had")
@@ -187,7 +189,7 @@ class Tag(ScoredTask):
         if example.gold is not None:
             right = [example.gold[window.start + word] for word in known]
             if self.crf and self.entities:  # which forbids what a window that begins inside of an entity would have
-                right, _ = repaired(right, "iob2")
+                right, _ = repaired_tags(right, "iob2")
             tags = np.asarray([self.labels.index(tag) for tag in right], np.int64)
         return WordTargets(window, np.asarray([first[word] for word in known], np.int64), known, tags)
 
@@ -237,7 +239,7 @@ class Tag(ScoredTask):
             return {**entity_figures(gold, answers), **figures}
         return {**figures, "f1_macro": float(class_figures(self._tables(gold, answers)[0])["f1"])}
 
-    def _tables(self, gold: Sequence[Any], answers: Sequence[Any]) -> tuple[np.ndarray, list[Table]]:
+    def _tables(self, gold: Sequence[Any], answers: Sequence[Any]) -> tuple[np.ndarray, list[DetailTable]]:
         """Of plain tags: the confusion matrix, and as tables."""
         labels = with_unseen(self.labels, (tag for tags in gold for tag in tags))
         numbers = {label: number for number, label in enumerate(labels)}
@@ -256,9 +258,9 @@ class Tag(ScoredTask):
         intervals = sum_intervals(right, lambda sums: {"accuracy": sums[:, 0] / np.maximum(sums[:, 1], 1)})
         if self.entities:
             _, counts = entity_counts(gold, answers)
-            intervals |= sum_intervals(counts, counted_figures)
+            intervals |= sum_intervals(counts, entity_figures_from_counts)
             rows = [score_row(kind, score) for kind, score in per_type(gold, answers).items()]
-            tables = [Table("Entities", SCORE_HEADINGS, rows)]
+            tables = [DetailTable("Entities", SCORE_HEADINGS, rows)]
         else:
             tables = self._tables(gold, answers)[1]
         credit = right[:, 0] / np.maximum(right[:, 1], 1)
@@ -348,7 +350,7 @@ def entities(example: Example, tags: Sequence[str]) -> list[dict[str, Any]]:
     words, text = example.given, example.text
     places = places_of(words, text) if text else []
     found = []
-    for start, end, kind in spans_of(tags):
+    for start, end, kind in entities_in(tags):
         one: dict[str, Any] = {"text": text_of(words[start:end]), "kind": kind, "start": start, "end": end}
         if text:
             first, behind = places[start][0], places[end - 1][1]

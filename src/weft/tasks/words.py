@@ -8,7 +8,7 @@ of the same length, or entities with their places in the text: {"start": 3, "end
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.evaluate.entities import Span, tags_of
+from weft.evaluate.entities import Entity, tags_of
 from weft.tasks.cutting import Cutter
 from weft.tasks.labels import read_label, refuse_halves
 from weft.tasks.task import Unusable
@@ -90,16 +90,16 @@ def _by_places(text: str, places: Sequence[_LabelledSpan], cutter: Cutter) -> Ta
         if not inside or not 0 <= start < end <= len(text):
             raise Unusable(f"has an entity at {start} to {end}, where its text has no word")
         widened += found[inside[0]][0] < start or found[inside[-1]][1] > end
-        spans.add(Span(inside[0], inside[-1] + 1, kind))
+        spans.add(Entity(inside[0], inside[-1] + 1, kind))
     kept = _apart(sorted(spans))
     words = tuple(text[start:end] for start, end in found)
     mended = (OVERLAP,) * (len(spans) - len(kept)) + (WIDENED,) * widened
     return words, tuple(tags_of(kept, len(found))), mended
 
 
-def _apart(spans: Sequence[Span]) -> list[Span]:
+def _apart(spans: Sequence[Entity]) -> list[Entity]:
     """Of entities that overlap, the longer stays; of equals, the first."""
-    kept: list[Span] = []
+    kept: list[Entity] = []
     for span in spans:
         if kept and span.start < kept[-1].end:
             if span.end - span.start > kept[-1].end - kept[-1].start:

@@ -9,31 +9,31 @@ from weft.folders import MANIFEST, manifest, replace_folder, to_json
 from weft.progress import say
 from weft.sources.document_formats import Reading
 from weft.sources.documents import Readings, list_files, read_documents
-from weft.tokenizer.read import FILES
-from weft.tokenizer.report import report_on
-from weft.tokenizer.train import Kind, train_tokenizer
+from weft.tokenizer.read import TOKENIZER_FILES
+from weft.tokenizer.report import report_on_tokenizer
+from weft.tokenizer.train import TokenizerKind, train_tokenizer
 from weft.version import VERSION
 
-REPORT = "report.json"
+TOKENIZER_REPORT = "report.json"
 
 
 def build_tokenizer(
     sources: Sequence[Path], folder: Path, kind: str, readings: Reading | Readings | None = None, **options: Any
 ) -> dict[str, Any]:
     """Train, report, write; returns the report."""
-    if kind not in get_args(Kind):
-        known = get_args(Kind)
+    if kind not in get_args(TokenizerKind):
+        known = get_args(TokenizerKind)
         raise InputError(f"There is no tokenizer kind {kind!r}{suggest(kind, known)}. Kinds: {', '.join(known)}.")
     if readings is None or isinstance(readings, Reading):
         list_files(sources, readings.format if readings else None).say_passed_over()
     say(f"Learning a {kind} vocabulary ...")
     tokenizer = train_tokenizer(sources, kind, readings=readings, **options)  # type: ignore[arg-type]
     say("Measuring it ...")
-    report = report_on(tokenizer, (document.text for document in read_documents(sources, readings))).as_dict()
-    with replace_folder(folder, mark="tokenizer.json", ours=(*FILES, REPORT, MANIFEST)) as new:
+    report = report_on_tokenizer(tokenizer, (document.text for document in read_documents(sources, readings))).as_dict()
+    with replace_folder(folder, mark="tokenizer.json", ours=(*TOKENIZER_FILES, TOKENIZER_REPORT, MANIFEST)) as new:
         for name, data in tokenizer.files.items():
             (new / name).write_bytes(data)
-        (new / REPORT).write_bytes(to_json(report))
+        (new / TOKENIZER_REPORT).write_bytes(to_json(report))
         facts = {"weft": VERSION, "kind": "tokenizer", "sources": [str(source) for source in sources]}
         (new / MANIFEST).write_bytes(to_json(manifest(new, **facts, settings={"kind": kind, **options})))
     return {"tokenizer": str(folder), "kind": kind, **report}

@@ -12,9 +12,9 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from weft.errors import FolderError, not_found
 from weft.folders import read_json
-from weft.tokenizer.tokenizer import Role, Tokenizer
+from weft.tokenizer.tokenizer import SpecialRole, Tokenizer
 
-FILES = (
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -29,13 +29,19 @@ FILES = (
     "target.spm",
     "chat_template.jinja",
 )
-ROLES: tuple[Role, ...] = ("unk", "pad", "cls", "sep", "mask", "bos", "eos")
-BPE_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # Hugging Face's names, and OpenAI's
-GPT2_SPECIAL: dict[Role, str] = {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"}
-ROBERTA_SPECIAL: dict[Role, str] = {
+SPECIAL_ROLES: tuple[SpecialRole, ...] = ("unk", "pad", "cls", "sep", "mask", "bos", "eos")
+_BPE_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))  # Hugging Face's names, and OpenAI's
+_GPT2_SPECIAL: dict[SpecialRole, str] = {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unk": "<|endoftext|>"}
+_ROBERTA_SPECIAL: dict[SpecialRole, str] = {
     "bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>", "cls": "<s>", "sep": "</s>",
 }  # fmt: skip
-BERT_SPECIAL: dict[Role, str] = {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+_BERT_SPECIAL: dict[SpecialRole, str] = {
+    "unk": "[UNK]",
+    "pad": "[PAD]",
+    "cls": "[CLS]",
+    "sep": "[SEP]",
+    "mask": "[MASK]",
+}
 
 
 def load_tokenizer(path: Path, *, lowercase: bool = True) -> Tokenizer:
@@ -52,26 +58,26 @@ def load_tokenizer(path: Path, *, lowercase: bool = True) -> Tokenizer:
         raise FolderError(not_found(path))
     if path.suffix == ".txt":
         return Tokenizer(
-            _bert(path, {"do_lower_case": lowercase}), dict(BERT_SPECIAL), {"vocab.txt": path.read_bytes()}
+            _bert(path, {"do_lower_case": lowercase}), dict(_BERT_SPECIAL), {"vocab.txt": path.read_bytes()}
         )
-    for vocabulary, merges in BPE_FILES:
+    for vocabulary, merges in _BPE_FILES:
         if path.name.endswith(vocabulary):
             beside = path.with_name(path.name.removesuffix(vocabulary) + merges)
             files = {"vocab.json": path.read_bytes(), "merges.txt": beside.read_bytes() if beside.is_file() else b""}
-            return Tokenizer(_gpt2(path, beside), dict(GPT2_SPECIAL), files)
+            return Tokenizer(_gpt2(path, beside), dict(_GPT2_SPECIAL), files)
     raise FolderError(f"{path} is not a tokenizer; give its folder, a vocab.txt or a vocab.json.")
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
     """The folder's tokenizer; none if it has no tokenizer files."""
     settings, kind = _read_optional(folder / "tokenizer_config.json"), _kind(folder)
-    defaults = ROBERTA_SPECIAL if kind == "roberta" else GPT2_SPECIAL
+    defaults = _ROBERTA_SPECIAL if kind == "roberta" else _GPT2_SPECIAL
     if (folder / "tokenizer.json").is_file():
         engine = _from_json(folder / "tokenizer.json")
         # A small tokenizer_config.json may leave out what every BERT has.
-        defaults = BERT_SPECIAL if isinstance(engine.model, models.WordPiece) else defaults
+        defaults = _BERT_SPECIAL if isinstance(engine.model, models.WordPiece) else defaults
     elif (folder / "vocab.txt").is_file():
-        engine, defaults = _bert(folder / "vocab.txt", settings), BERT_SPECIAL
+        engine, defaults = _bert(folder / "vocab.txt", settings), _BERT_SPECIAL
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file() and kind in ("gpt2", "roberta"):
         engine = _gpt2(folder / "vocab.json", folder / "merges.txt")
         if kind == "roberta":
@@ -81,7 +87,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     special = {**defaults, **_special_tokens(_read_optional(folder / "special_tokens_map.json"))}
     special |= _special_tokens(settings)
     special = {role: token for role, token in special.items() if engine.token_to_id(token) is not None}
-    files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}
+    files = {name: (folder / name).read_bytes() for name in TOKENIZER_FILES if (folder / name).is_file()}
     return Tokenizer(engine, special, files)
 
 
@@ -101,7 +107,7 @@ def _frame_as_roberta(engine: tokenizers.Tokenizer) -> None:
     if start is None or end is None:
         raise FolderError("vocab.json is not RoBERTa's: it has no <s> and </s>.")
     engine.post_processor = processors.RobertaProcessing(("</s>", end), ("<s>", start), add_prefix_space=False)
-    engine.add_special_tokens([AddedToken(token, special=True) for token in ROBERTA_SPECIAL.values()])
+    engine.add_special_tokens([AddedToken(token, special=True) for token in _ROBERTA_SPECIAL.values()])
 
 
 def _from_json(file: Path) -> tokenizers.Tokenizer:
@@ -115,9 +121,9 @@ def _from_json(file: Path) -> tokenizers.Tokenizer:
     return engine
 
 
-def _special_tokens(settings: dict[str, Any]) -> dict[Role, str]:
-    found: dict[Role, str] = {}
-    for role in ROLES:
+def _special_tokens(settings: dict[str, Any]) -> dict[SpecialRole, str]:
+    found: dict[SpecialRole, str] = {}
+    for role in SPECIAL_ROLES:
         token = settings.get(f"{role}_token")
         token = token.get("content") if isinstance(token, dict) else token
         if isinstance(token, str):
@@ -132,11 +138,11 @@ def _bert(file: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     except UnicodeDecodeError:
         raise FolderError(f"{file} is not a BERT vocabulary: it is not UTF-8.") from None
     vocabulary = {word: index for index, word in enumerate(words)}
-    for token in BERT_SPECIAL.values():
+    for token in _BERT_SPECIAL.values():
         if token not in vocabulary:
             raise FolderError(f"{file} is not a BERT vocabulary: it has no {token}.")
     engine = tokenizers.Tokenizer(
-        models.WordPiece(vocabulary, unk_token=BERT_SPECIAL["unk"], max_input_chars_per_word=100)
+        models.WordPiece(vocabulary, unk_token=_BERT_SPECIAL["unk"], max_input_chars_per_word=100)
     )
     engine.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -147,7 +153,7 @@ def _bert(file: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix="##")
     engine.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
-    engine.add_special_tokens([AddedToken(token, special=True) for token in BERT_SPECIAL.values()])
+    engine.add_special_tokens([AddedToken(token, special=True) for token in _BERT_SPECIAL.values()])
     return engine
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from weft.tokenizer.tokenizer import Tokenizer, cut_long
 
-MOST_BYTES = 10_000_000  # enough to tell; a report should not take longer than the training
-SHOWN = 20
+_MOST_BYTES = 10_000_000  # enough to tell; a report should not take longer than the training
+_MOST_TOKENS_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Report:
+class TokenizerReport:
     vocabulary: int
     documents: int
     bytes: int
@@ -28,7 +28,7 @@ class Report:
         return asdict(self)
 
 
-def report_on(tokenizer: Tokenizer, texts: Iterable[str]) -> Report:
+def report_on_tokenizer(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
     counts: Counter[int] = Counter()
     documents = size = 0
     for text in texts:
@@ -36,16 +36,16 @@ def report_on(tokenizer: Tokenizer, texts: Iterable[str]) -> Report:
         for piece in cut_long(text):
             size += len(piece.encode())
             counts.update(tokenizer.engine.encode(piece, add_special_tokens=False).ids)
-            if size > MOST_BYTES:
+            if size > _MOST_BYTES:
                 break
-        if size > MOST_BYTES:
+        if size > _MOST_BYTES:
             break
     tokens = counts.total()
     unknown = tokenizer.id_of("unk")
     special = tokenizer.special_ids
     ordered = [token for token, _ in counts.most_common() if token not in special]
     words = {token: number for token, number in tokenizer.engine.get_vocab().items() if number not in special}
-    return Report(
+    return TokenizerReport(
         vocabulary=tokenizer.vocabulary,
         documents=documents,
         bytes=size,
@@ -53,7 +53,7 @@ def report_on(tokenizer: Tokenizer, texts: Iterable[str]) -> Report:
         bytes_per_token=round(size / max(tokens, 1), 3),
         unknown_rate=0.0 if unknown is None else counts[unknown] / max(tokens, 1),
         used=len(counts),
-        longest=sorted(words, key=lambda token: (-len(token), token))[:SHOWN],
-        rarest=[tokenizer.engine.id_to_token(number) or "" for number in reversed(ordered[-SHOWN:])],
-        commonest=[tokenizer.engine.id_to_token(number) or "" for number in ordered[:SHOWN]],
+        longest=sorted(words, key=lambda token: (-len(token), token))[:_MOST_TOKENS_SHOWN],
+        rarest=[tokenizer.engine.id_to_token(number) or "" for number in reversed(ordered[-_MOST_TOKENS_SHOWN:])],
+        commonest=[tokenizer.engine.id_to_token(number) or "" for number in ordered[:_MOST_TOKENS_SHOWN]],
     )

@@ -10,15 +10,15 @@ from typing import Literal
 
 import tokenizers
 
-PIECE = 200_000  # characters of a long document that are handed over as one
-CUT = re.compile(r"(?<=\w)(?= \w)")
-Role = Literal["unk", "pad", "cls", "sep", "mask", "bos", "eos"]
+PIECE_CHARACTERS = 200_000  # characters of a long document that are handed over as one
+_CUT = re.compile(r"(?<=\w)(?= \w)")
+SpecialRole = Literal["unk", "pad", "cls", "sep", "mask", "bos", "eos"]
 
 
 @dataclass(frozen=True)
 class Tokenizer:
     engine: tokenizers.Tokenizer
-    special: dict[Role, str] = field(default_factory=dict)
+    special: dict[SpecialRole, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     def encode(self, text: str) -> list[int]:
@@ -42,7 +42,7 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return self.engine.decode(list(ids), skip_special_tokens=True)
 
-    def id_of(self, role: Role) -> int | None:
+    def id_of(self, role: SpecialRole) -> int | None:
         token = self.special.get(role)
         return None if token is None else self.engine.token_to_id(token)
 
@@ -62,14 +62,14 @@ class Tokenizer:
         return self.engine.get_vocab_size(with_added_tokens=True)
 
 
-def cut_long(text: str, most: int = PIECE) -> list[str]:
+def cut_long(text: str, most: int = PIECE_CHARACTERS) -> list[str]:
     """Pieces of about `most` characters that join to the text, so that one long document fills all threads. They are
     cut in front of a space behind a word, where every kind of tokenizer cuts as well; only a text without one in
     `most` characters is cut anywhere.
     """
     pieces, start = [], 0
     while len(text) - start > most:
-        found = CUT.search(text, start + most // 2, start + most)
+        found = _CUT.search(text, start + most // 2, start + most)
         end = found.start() if found else start + most
         pieces.append(text[start:end])
         start = end

@@ -22,18 +22,23 @@ from weft.errors import InputError
 from weft.folders import to_json
 from weft.sources.document_formats import Reading
 from weft.sources.documents import Readings, files_of, read_documents, text_size
-from weft.tokenizer.special import SPECIALS, Specials
+from weft.tokenizer.special import FAMILY_SPECIALS, SpecialTokens
 from weft.tokenizer.tokenizer import Tokenizer
 
-Kind = Literal["wordpiece", "bpe", "unigram", "char"]
-FAMILY_OF: dict[Kind, str] = {"wordpiece": "bert", "bpe": "gpt2", "unigram": "t5", "char": "gpt2"}
-MOST_BYTES = {"wordpiece": 2**30, "bpe": 2**30, "unigram": 2**27, "char": 2**40}  # Unigram keeps its text in memory
-PIECE = 2**16  # characters handed over at once
+TokenizerKind = Literal["wordpiece", "bpe", "unigram", "char"]
+DEFAULT_FAMILY: dict[TokenizerKind, str] = {"wordpiece": "bert", "bpe": "gpt2", "unigram": "t5", "char": "gpt2"}
+MOST_TRAINING_BYTES = {
+    "wordpiece": 2**30,
+    "bpe": 2**30,
+    "unigram": 2**27,
+    "char": 2**40,
+}  # Unigram keeps its text in memory
+_PIECE_CHARACTERS = 2**16  # characters handed over at once
 
 
 def train_tokenizer(
     sources: Sequence[Path],
-    kind: Kind,
+    kind: TokenizerKind,
     vocabulary: int | None = None,
     *,
     family: str | None = None,
@@ -42,7 +47,7 @@ def train_tokenizer(
     readings: Reading | Readings | None = None,
 ) -> Tokenizer:
     """`vocabulary` counts the special tokens. Left out, it is 8,000 or what the text supports; characters take all."""
-    specials = _specials(kind, family or FAMILY_OF[kind])
+    specials = _specials(kind, family or DEFAULT_FAMILY[kind])
     asked = vocabulary
     if vocabulary is None:
         vocabulary = 2**31 - 1 if kind == "char" else 8000
@@ -50,7 +55,7 @@ def train_tokenizer(
         raise InputError(
             f"A vocabulary of {vocabulary} is too small: {len(specials.tokens)} special tokens come first."
         )
-    texts = _Stream(sources, MOST_BYTES[kind] if most_bytes is None else most_bytes, readings or {})
+    texts = _Stream(sources, MOST_TRAINING_BYTES[kind] if most_bytes is None else most_bytes, readings or {})
     engine = _TRAIN[kind](texts, vocabulary, specials, lowercase)
     if not texts.characters:
         raise InputError(f"{', '.join(map(str, sources))}: there is no text to learn a vocabulary from.")
@@ -60,10 +65,10 @@ def train_tokenizer(
             f"This text supports a vocabulary of {found:,} tokens, not {asked:,}. Ask for at most {found:,}."
         )
     engine.post_processor = _template(specials, engine)
-    return Tokenizer(engine, dict(specials.roles), _folder_files(engine, specials, family or FAMILY_OF[kind]))
+    return Tokenizer(engine, dict(specials.roles), _folder_files(engine, specials, family or DEFAULT_FAMILY[kind]))
 
 
-def _folder_files(engine: tokenizers.Tokenizer, specials: Specials, family: str) -> dict[str, bytes]:
+def _folder_files(engine: tokenizers.Tokenizer, specials: SpecialTokens, family: str) -> dict[str, bytes]:
     """What a Hugging Face tokenizer folder holds."""
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     settings |= {f"{role}_token": token for role, token in specials.roles.items()}
@@ -85,26 +90,26 @@ class _Stream:
         self.characters = 0
         due = 0.0
         for document in read_documents(self.sources, self.readings):
-            for start in range(0, len(document.text), PIECE):
+            for start in range(0, len(document.text), _PIECE_CHARACTERS):
                 due += self.share
                 if due >= 1.0:
                     due -= 1.0
-                    piece = document.text[start : start + PIECE]
+                    piece = document.text[start : start + _PIECE_CHARACTERS]
                     self.characters += len(piece)
                     yield piece
 
 
-def _specials(kind: Kind, family: str) -> Specials:
-    if family not in SPECIALS:
-        raise InputError(f"There is no model family {family!r}. Families: {', '.join(SPECIALS)}.")
-    specials = SPECIALS[family]
+def _specials(kind: TokenizerKind, family: str) -> SpecialTokens:
+    if family not in FAMILY_SPECIALS:
+        raise InputError(f"There is no model family {family!r}. Families: {', '.join(FAMILY_SPECIALS)}.")
+    specials = FAMILY_SPECIALS[family]
     if kind != "bpe" and specials.roles.get("unk") == specials.roles.get("eos"):
         # Bytes are never unknown, so GPT-2 lets its end of text stand for it; characters can be.
-        return Specials({**specials.roles, "unk": "<unk>"}, specials.extra, specials.before, specials.after)
+        return SpecialTokens({**specials.roles, "unk": "<unk>"}, specials.extra, specials.before, specials.after)
     return specials
 
 
-def _train_wordpiece(texts: _Stream, size: int, specials: Specials, lowercase: bool) -> tokenizers.Tokenizer:
+def _train_wordpiece(texts: _Stream, size: int, specials: SpecialTokens, lowercase: bool) -> tokenizers.Tokenizer:
     """The trainer numbers the inner characters (##a) in the random order of a hash table, and ties between merges are
     broken by number. A first pass without merges finds them; in the second they have fixed places.
     """
@@ -130,7 +135,7 @@ def _wordpiece(vocabulary: dict[str, int], unknown: str, lowercase: bool) -> tok
     return engine
 
 
-def _train_bpe(texts: _Stream, size: int, specials: Specials, lowercase: bool) -> tokenizers.Tokenizer:
+def _train_bpe(texts: _Stream, size: int, specials: SpecialTokens, lowercase: bool) -> tokenizers.Tokenizer:
     engine = tokenizers.Tokenizer(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
@@ -146,7 +151,7 @@ def _train_bpe(texts: _Stream, size: int, specials: Specials, lowercase: bool) -
     return engine
 
 
-def _train_unigram(texts: _Stream, size: int, specials: Specials, lowercase: bool) -> tokenizers.Tokenizer:
+def _train_unigram(texts: _Stream, size: int, specials: SpecialTokens, lowercase: bool) -> tokenizers.Tokenizer:
     engine = tokenizers.Tokenizer(models.Unigram())
     engine.normalizer = normalizers.NFKC()
     # No piece crosses a line, a space or a punctuation mark; without the last, Chinese clauses become single pieces.
@@ -175,7 +180,7 @@ def _train_unigram(texts: _Stream, size: int, specials: Specials, lowercase: boo
     return engine
 
 
-def _train_char(texts: _Stream, size: int, specials: Specials, lowercase: bool) -> tokenizers.Tokenizer:
+def _train_char(texts: _Stream, size: int, specials: SpecialTokens, lowercase: bool) -> tokenizers.Tokenizer:
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
@@ -193,7 +198,7 @@ def _train_char(texts: _Stream, size: int, specials: Specials, lowercase: bool) 
 _TRAIN = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram, "char": _train_char}
 
 
-def _template(specials: Specials, engine: tokenizers.Tokenizer) -> processors.PostProcessor | None:
+def _template(specials: SpecialTokens, engine: tokenizers.Tokenizer) -> processors.PostProcessor | None:
     """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] for a pair, with B as segment 1 where the family has segments."""
     if not specials.before and not specials.after:
         return processors.ByteLevel(trim_offsets=False) if isinstance(engine.model, models.BPE) else None

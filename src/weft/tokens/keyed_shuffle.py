@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-ROUNDS = 4  # Luby & Rackoff 1988: four rounds make a strong pseudo-random permutation.
+_FEISTEL_ROUNDS = 4  # Luby & Rackoff 1988: four rounds make a strong pseudo-random permutation.
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def shuffle_epochs(size: int, seed: int, epochs: np.ndarray, positions: np.ndarr
     if positions.size and positions.max() >= size:
         raise IndexError(f"position {positions.max()} in an epoch of {size} samples")
     different, which = np.unique(epochs, return_inverse=True)
-    keys = np.array([_round_keys(seed, epoch) for epoch in different.tolist()], np.uint64).reshape(-1, ROUNDS)
+    keys = np.array([_round_keys(seed, epoch) for epoch in different.tolist()], np.uint64).reshape(-1, _FEISTEL_ROUNDS)
     half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
     samples = _permute(positions, keys, which, half_bits)
     while (outside := samples >= size).any():
@@ -47,14 +47,14 @@ def _permute(values: np.ndarray, keys: np.ndarray, which: np.ndarray, half_bits:
     """`keys[which]` are the round keys of each value."""
     half, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
     left, right = values >> half, values & mask
-    for number in range(ROUNDS):
+    for number in range(_FEISTEL_ROUNDS):
         left, right = right, left ^ (mix(right + keys[which, number]) & mask)
     return (left << half) | right
 
 
 @lru_cache(maxsize=4096)  # to set up a network costs more than to use it
 def _round_keys(seed: int, epoch: int) -> tuple[np.uint64, ...]:
-    return tuple(np.random.SeedSequence((seed, epoch)).generate_state(ROUNDS, np.uint64))
+    return tuple(np.random.SeedSequence((seed, epoch)).generate_state(_FEISTEL_ROUNDS, np.uint64))
 
 
 def mix(x: np.ndarray) -> np.ndarray:

@@ -15,10 +15,10 @@ import numpy as np
 from weft.errors import RecipeError
 from weft.tokens.keyed_shuffle import KeyedShuffle, shuffle_epochs
 
-ROUND = 1000  # places in a round: weights are exact to a tenth of a per cent
+ROUND_SIZE = 1000  # places in a round: weights are exact to a tenth of a per cent
 
 
-class Place(NamedTuple):
+class SampleIndex(NamedTuple):
     source: int
     epoch: int  # of that source
     sample: int
@@ -36,11 +36,11 @@ class Order:
         if len(self.weights) != len(self.sizes) or min(self.weights) <= 0:
             raise RecipeError("Each source needs a weight above 0.")
 
-    def batch(self, step: int, size: int, *, process: int = 0, processes: int = 1) -> list[Place]:
+    def batch(self, step: int, size: int, *, process: int = 0, processes: int = 1) -> list[SampleIndex]:
         """The samples of step `step` with a global batch of `size`; this process's part of them."""
         return self[np.arange(step * size + process, (step + 1) * size, processes)]
 
-    def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> list[Place]:
+    def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> list[SampleIndex]:
         """What is seen as the n-th sample of the whole training, for each n."""
         numbers = np.asarray(numbers, dtype=np.int64)
         sources, numbers = self._mixed(numbers)
@@ -49,13 +49,13 @@ class Order:
             here = sources == source
             epochs[here], places = np.divmod(numbers[here], size)
             samples[here] = shuffle_epochs(size, self.seed + source, epochs[here], places)
-        return list(map(Place, sources.tolist(), epochs.tolist(), samples.tolist()))
+        return list(map(SampleIndex, sources.tolist(), epochs.tolist(), samples.tolist()))
 
     def _mixed(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The source of each sample, and its number among the samples of that source."""
         if len(self.sizes) == 1:
             return np.zeros_like(numbers), numbers
-        rounds, places = np.divmod(numbers, ROUND)
+        rounds, places = np.divmod(numbers, ROUND_SIZE)
         sources, ranks = np.empty_like(numbers), np.empty_like(numbers)
         for round_ in np.unique(rounds).tolist():
             here = rounds == round_
@@ -65,8 +65,8 @@ class Order:
     def _round(self, round_: int) -> tuple[np.ndarray, np.ndarray]:
         """Each place's source in this round, and how many places of that source came before it."""
         pattern = np.repeat(np.arange(len(self.sizes)), self._shares)
-        sources = pattern[KeyedShuffle(ROUND, self.seed, round_)[np.arange(ROUND)]]
-        ranks = np.empty(ROUND, np.int64)
+        sources = pattern[KeyedShuffle(ROUND_SIZE, self.seed, round_)[np.arange(ROUND_SIZE)]]
+        ranks = np.empty(ROUND_SIZE, np.int64)
         for source, share in enumerate(self._shares):
             ranks[sources == source] = np.arange(share)
         return sources, ranks
@@ -74,10 +74,10 @@ class Order:
     @cached_property
     def _shares(self) -> list[int]:
         """Places of each source in a round: whole numbers that add up, by largest remainder; at least one each."""
-        exact = np.asarray(self.weights) / sum(self.weights) * ROUND
+        exact = np.asarray(self.weights) / sum(self.weights) * ROUND_SIZE
         shares = np.maximum(np.floor(exact).astype(int), 1)
-        while shares.sum() != ROUND:
-            step = 1 if shares.sum() < ROUND else -1
+        while shares.sum() != ROUND_SIZE:
+            step = 1 if shares.sum() < ROUND_SIZE else -1
             gap = (exact - shares) * step
             gap[(shares == 1) & (step < 0)] = -np.inf
             shares[int(np.argmax(gap))] += step

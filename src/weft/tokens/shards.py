@@ -26,15 +26,17 @@ import tokenizers
 from weft.errors import FolderError, InputError
 from weft.folders import read_json, to_json, write_file
 from weft.threads import usable_cores
-from weft.tokenizer.tokenizer import PIECE, Tokenizer, cut_long
+from weft.tokenizer.tokenizer import PIECE_CHARACTERS, Tokenizer, cut_long
 from weft.words import ENDS_OF_SENTENCES
 
 SHARD_BYTES = 64_000_000  # of text
-BATCH = max(500_000, 2 * PIECE * usable_cores())  # characters for the tokenizer at once: work for all threads
-SETTINGS = "tokens.json"
+_BATCH_CHARACTERS = max(
+    500_000, 2 * PIECE_CHARACTERS * usable_cores()
+)  # characters for the tokenizer at once: work for all threads
+_SETTINGS = "tokens.json"
 # A sentence ends with its mark and closing quotes, or with its line. Nothing is lost: the parts join to the whole. Of a
 # long row of marks a hundred are looked at: otherwise the time would grow with the square of its length.
-SENTENCE = re.compile(
+_SENTENCE = re.compile(
     rf".+?(?:[.!?。！？…{ENDS_OF_SENTENCES}]{{1,100}}[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL
 )
 
@@ -126,12 +128,12 @@ def build_shards(
         count += 1
     if count == 0:
         raise InputError("There is no text to make tokens of.")
-    write_file(folder / SETTINGS, to_json({**settings, "shards": count}))
+    write_file(folder / _SETTINGS, to_json({**settings, "shards": count}))
     return open_shards(folder)
 
 
 def open_shards(folder: Path) -> TokenShards:
-    settings = read_json(folder / SETTINGS)
+    settings = read_json(folder / _SETTINGS)
     if "shards" not in settings:
         raise FolderError(f"{folder} is not finished; build it again, and it goes on where it stopped.")
     shards = [read_json(folder / f"{shard:05}.json") for shard in range(settings["shards"])]
@@ -147,7 +149,7 @@ def open_shards(folder: Path) -> TokenShards:
 
 def check_shards(folder: Path) -> None:
     """Compare every file with its checksum."""
-    for shard in range(read_json(folder / SETTINGS)["shards"]):
+    for shard in range(read_json(folder / _SETTINGS)["shards"]):
         for name, checksum in read_json(folder / f"{shard:05}.json")["sha256"].items():
             if hashlib.sha256((folder / name).read_bytes()).hexdigest() != checksum:
                 raise FolderError(f"{folder / name} is damaged: its checksum is not the one it was written with.")
@@ -155,16 +157,16 @@ def check_shards(folder: Path) -> None:
 
 def split_sentences(text: str) -> list[str]:
     """Parts that join to the text."""
-    return SENTENCE.findall(text)
+    return _SENTENCE.findall(text)
 
 
 def _start(folder: Path, settings: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / SETTINGS).is_file():
-        earlier = read_json(folder / SETTINGS)
+    if (folder / _SETTINGS).is_file():
+        earlier = read_json(folder / _SETTINGS)
         if {key: earlier.get(key) for key in settings} != settings:
             raise FolderError(f"{folder} holds tokens made with other settings. Choose another folder or delete it.")
-    write_file(folder / SETTINGS, to_json(settings))  # without the number of shards, until all are there
+    write_file(folder / _SETTINGS, to_json(settings))  # without the number of shards, until all are there
 
 
 def _take(documents: Iterator[str], most_bytes: int) -> Iterator[str]:
@@ -287,6 +289,6 @@ def _framed(
 
 def _take_pieces(pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     size = 0
-    while size < BATCH and (item := next(pieces, None)) is not None:
+    while size < _BATCH_CHARACTERS and (item := next(pieces, None)) is not None:
         size += len(item[1])
         yield item

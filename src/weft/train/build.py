@@ -17,9 +17,9 @@ from weft.model.network import Architecture, Network, create
 from weft.model.positions import longest
 from weft.progress import say
 from weft.recipe.model import ModelSection
-from weft.tokenizer.tokenizer import Role, Tokenizer
+from weft.tokenizer.tokenizer import SpecialRole, Tokenizer
 
-_TOKEN_ROLES: dict[str, tuple[Role, ...]] = {
+_TOKEN_ROLES: dict[str, tuple[SpecialRole, ...]] = {
     "bos_token_id": ("bos",),
     "eos_token_id": ("eos",),
     "pad_token_id": ("pad",),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.corpus.plan import reading_of
-from weft.corpus.split import SPLITS, Shares, Split, texts_of
+from weft.corpus.split import SPLITS, Shares, SplitName, texts_of
 from weft.errors import FolderError, InputError, RecipeError
 from weft.folders import MANIFEST, read_json
 from weft.objectives.catalog import ObjectiveKind, end_of_document
@@ -31,13 +31,13 @@ class TrainingSource:
 
     files: tuple[Path, ...]  # what a tokenizer learns from: held-out text included, unless it has files of its own
     weight: float
-    texts: Callable[[Split], Iterator[str]] = field(repr=False)
+    texts: Callable[[SplitName], Iterator[str]] = field(repr=False)
     reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True)
 class TokenizedCorpus:
-    splits: dict[Split, list[TokenShards]]  # a folder of shards per source, the empty ones left out but in training
+    splits: dict[SplitName, list[TokenShards]]  # a folder of shards per source, the empty ones left out but in training
     weights: tuple[float, ...]
 
 
@@ -60,7 +60,7 @@ def find_training_sources(section: CorpusSection, base: Path, unit: Unit) -> lis
     return sources
 
 
-def _splitter(files: tuple[Path, ...], reading: Reading, shares: Shares) -> Callable[[Split], Iterator[str]]:
+def _splitter(files: tuple[Path, ...], reading: Reading, shares: Shares) -> Callable[[SplitName], Iterator[str]]:
     def documents() -> Iterator[Document]:
         return read_documents(files, reading)
 
@@ -84,7 +84,7 @@ def _built_source(folder: Path, facts: dict[str, Any]) -> TrainingSource:
 
 
 def _divided_folder(folder: Path, unit: Unit) -> TrainingSource:
-    parts: dict[Split, list[Path]] = {
+    parts: dict[SplitName, list[Path]] = {
         split: [item for item in sorted(folder.iterdir()) if item.stem == split] for split in SPLITS
     }
     if not parts["train"]:
@@ -117,7 +117,7 @@ def prepare_tokens(
     sources: list[TrainingSource], tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path
 ) -> TokenizedCorpus:
     """Shards for every source and split; what was finished before stays as it is."""
-    splits: dict[Split, list[TokenShards]] = {split: [] for split in SPLITS}
+    splits: dict[SplitName, list[TokenShards]] = {split: [] for split in SPLITS}
     for split in SPLITS:
         for number, source in enumerate(sources):
             shards = _prepare_shards(source, split, tokenizer, kind, folder / split / str(number))
@@ -134,7 +134,7 @@ def prepare_tokens(
 
 
 def _prepare_shards(
-    source: TrainingSource, split: Split, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path
+    source: TrainingSource, split: SplitName, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path
 ) -> TokenShards | None:
     """A split without text (none was asked for) has no folder."""
     try:

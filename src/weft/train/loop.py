@@ -28,7 +28,7 @@ from weft.model.kernel_report import kernel_lines
 from weft.model.network import Network
 from weft.objectives.objective import Batch, Objective, scaled_loss, scores
 from weft.progress import say
-from weft.tokens.order import Order, Place
+from weft.tokens.order import Order, SampleIndex
 from weft.train.checkpoints import CHECKPOINTS, restore_newest, save_checkpoint
 from weft.train.optimizers import OptimizerSpec, make_optimizers, set_rate
 from weft.train.schedules import Schedule
@@ -223,7 +223,7 @@ def one_step(
     return loss, norm, batches
 
 
-def _batches(objectives: Sequence[Objective], places: list[Place], spec: TrainSpec) -> Iterator[Batch]:
+def _batches(objectives: Sequence[Objective], places: list[SampleIndex], spec: TrainSpec) -> Iterator[Batch]:
     """The step's samples, source by source, in as many pieces as accumulation asks for."""
     size = -(-len(places) // spec.accumulation)
     for start in range(0, len(places), size):

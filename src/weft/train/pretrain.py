@@ -115,7 +115,7 @@ def _carry_out(recipe: Recipe, base: Path, folder: Path, prepared: Prepared, res
 
     can_retime = ends is not None and plan.schedule == "wsd"
     results = _learn(built, plan, inputs, folder, resume, retime if can_retime else None)
-    facts = {"recipe": recipe.asked(), "results": results}
+    facts = {"recipe": recipe.given_settings(), "results": results}
     files = tokenizer.saved_files()
     saved_as = write_model(built.to_save(), built.description, folder / MODEL, files=files, facts=facts)
     results |= {"model": str(folder / MODEL), "format": saved_as}

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from weft.corpus.split import Split
+from weft.corpus.split import SplitName
 from weft.errors import InputError
 from weft.objectives.catalog import ObjectiveKind
 from weft.objectives.masking import MaskSpec
@@ -36,7 +36,7 @@ class PretrainInputs:
         built.network.to(device())
         return built
 
-    def objectives(self, split: Split, plan: PretrainPlan) -> list[Objective]:
+    def objectives(self, split: SplitName, plan: PretrainPlan) -> list[Objective]:
         """One per source."""
         mask = MaskSpec(plan.mask_share, plan.mask_unit)
         made = []

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from weft.charts import Line, chart, smooth
+from weft.charts import Curve, chart, smooth
 from weft.folders import MANIFEST, read_json, write_file
 from weft.page import page, table, tiles
 from weft.train.training_log import read_metrics
@@ -69,10 +69,10 @@ def _tiles(results: dict[str, Any], metrics: list[dict[str, Any]]) -> str:
 
 
 def _loss_chart(metrics: list[dict[str, Any]]) -> str:
-    lines = [Line("training", "var(--a)", smooth([(line["step"], line["loss"]) for line in metrics]))]
+    lines = [Curve("training", "var(--a)", smooth([(line["step"], line["loss"]) for line in metrics]))]
     held_out = [(line["step"], line["validation_loss"]) for line in metrics if "validation_loss" in line]
     if held_out:
-        lines.append(Line("validation", "var(--b)", held_out))
+        lines.append(Curve("validation", "var(--b)", held_out))
     return f"<figure>{chart(lines, 'step')}</figure>"
 
 
@@ -84,7 +84,7 @@ def _extra_chart(metrics: list[dict[str, Any]]) -> str:
     ]:
         points = [(line["step"], line[key]) for line in metrics if key in line]
         if len(points) > 1:
-            return f"<h2>{title}</h2><figure>{chart([Line('validation', 'var(--b)', points)], 'step')}</figure>"
+            return f"<h2>{title}</h2><figure>{chart([Curve('validation', 'var(--b)', points)], 'step')}</figure>"
     return ""
 
 

@@ -85,7 +85,7 @@ def _check_is_free(folder: Path) -> None:
 
 
 def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
-    asked = recipe.asked()
+    asked = recipe.given_settings()
     if known := read_run(folder):
         earlier = known.get("asked")
         if resume and earlier != asked:
@@ -115,7 +115,7 @@ def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
 
 def save_run_plan(folder: Path, recipe: Recipe, base: Path, model: ModelSection, plan: PretrainPlan) -> None:
     """The recipe as it is carried out. Its paths are absolute, so that it can be run from here as well."""
-    tree = recipe.model_copy(update={"pretrain": plan}).asked()
+    tree = recipe.model_copy(update={"pretrain": plan}).given_settings()
     tree["model"] = {"path": model.path} if model.path is not None else model.settings()
     write_resolved_recipe(folder, tree, base)
 

@@ -16,47 +16,51 @@ from functools import cached_property
 from weft.tokens.shards import split_sentences
 from weft.words import places_of_words, words_of
 
-GRAMMAR = frozenset(
+_GRAMMAR = frozenset(
     "a an the of in on at by to for from with as and or but that which who whom whose is are was were be been being "
     "has have had do does did it its he she they his her their this these those not can could will would may also "
     "into than then when where while after before during between through about over under such other some most more "
     "all s 的 了 是 在 和 与 及 也 就 都 而 于 着 被 把 从 到 为 之 其 这 那 有 将 以 并".split()
 )
-INNER = frozenset(("of", "the", "and"))  # grammar that a name may have inside: the University of Notre Dame
-NUMBER = (
+_INNER = frozenset(("of", "the", "and"))  # grammar that a name may have inside: the University of Notre Dame
+_NUMBER = (
     r"\d|\b(?i:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand|[mb]illion|half)\b"
     "|[一二三四五六七八九十百千万亿两]"
 )
-DATE = (
+_DATE = (
     r"\b\d{4}|January|February|March|April|May|June|July|August|September|October|November|December|century"
     r"|[\d一二三四五六七八九十〇零][年月日]|世纪"
 )
-NAME = "^[A-Z]"
-HOW_MANY = r"\bhow (?:many|much|old|long|far|large|tall|high|big|often)\b|\bpercent|多少|几[个位年岁次名]|多[大长高远]"
-WHEN = r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century|decade)\b|何时|什么时候|哪一?[年天日]"
-WHO = r"\bwh(?:o|om|ose|ere)\b"
-ASKED = tuple(  # the first that fits a question decides
+_NAME = "^[A-Z]"
+_HOW_MANY = r"\bhow (?:many|much|old|long|far|large|tall|high|big|often)\b|\bpercent|多少|几[个位年岁次名]|多[大长高远]"
+_WHEN = r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century|decade)\b|何时|什么时候|哪一?[年天日]"
+_WHO = r"\bwh(?:o|om|ose|ere)\b"
+_EXPECTED = tuple(  # the first that fits a question decides
     (re.compile(question, re.IGNORECASE), re.compile(looks))
-    for question, looks in ((HOW_MANY, NUMBER), (WHEN, DATE), (WHO, NAME))
+    for question, looks in ((_HOW_MANY, _NUMBER), (_WHEN, _DATE), (_WHO, _NAME))
 )
 # Runs of words end here. Within 1,000 or twenty-one there is no space.
-BREAK = re.compile(r"\s[^\w\s]|[^\w\s]\s|[，。、；：！？（）《》「」“”…]")
-KIND, LENGTH, LONGEST = 4.0, 0.3, 4  # what the right kind and each word are worth; chosen on other articles of SQuAD
+_BREAK = re.compile(r"\s[^\w\s]|[^\w\s]\s|[，。、；：！？（）《》「」“”…]")
+_KIND_WEIGHT, _LENGTH_WEIGHT, _LONGEST_REWARDED = (
+    4.0,
+    0.3,
+    4,
+)  # what the right kind and each word are worth; chosen on other articles of SQuAD
 
 
 @dataclass(frozen=True)
 class AnswerOverlap:
     def predict(self, contexts: Sequence[str], questions: Sequence[str]) -> list[str]:
         """Each answer as it stands in its context; empty where the context has no words."""
-        read = {context: Context(context) for context in dict.fromkeys(contexts)}
+        read = {context: AnswerContext(context) for context in dict.fromkeys(contexts)}
         return [
-            span_of(read[context].sentence_for(question), question)
+            best_run(read[context].sentence_for(question), question)
             for context, question in zip(contexts, questions, strict=True)
         ]
 
 
 @dataclass(frozen=True)
-class Context:
+class AnswerContext:
     text: str
 
     def sentence_for(self, question: str) -> str:
@@ -75,18 +79,18 @@ class Context:
         return {word: math.log((len(self._sentences) + 1) / count) for word, count in seen.items()}
 
 
-def span_of(sentence: str, question: str) -> str:
+def best_run(sentence: str, question: str) -> str:
     """The run of words that answers best; the whole sentence, if it says nothing that the question did not."""
     asked = _bag(question)
     places = [slice(*place) for place in places_of_words(sentence)]
     words = [sentence[place].lower() for place in places]
-    echoes = [at for at, word in enumerate(words) if word in asked - GRAMMAR]
-    looks = next((looks for asks, looks in ASKED if asks.search(question)), None)
+    echoes = [at for at, word in enumerate(words) if word in asked - _GRAMMAR]
+    looks = next((looks for asks, looks in _EXPECTED if asks.search(question)), None)
 
     def worth(run: range) -> float:
         near = sum(1 / min(abs(at - run[0]), abs(at - run[-1])) for at in echoes)
         fits = looks is not None and looks.search(_text(sentence, places, run)) is not None
-        return KIND * fits + near + LENGTH * min(len(run), LONGEST)
+        return _KIND_WEIGHT * fits + near + _LENGTH_WEIGHT * min(len(run), _LONGEST_REWARDED)
 
     runs = list(_runs(sentence, places, words, asked))
     return _text(sentence, places, max(runs, key=worth)) if runs else sentence.strip()
@@ -96,9 +100,9 @@ def _runs(sentence: str, places: Sequence[slice], words: Sequence[str], asked: f
     """Neighbours that are neither in the question nor grammar, unless it is inside a run."""
     signs, end = "", 0
     for place, word in zip(places, words, strict=True):
-        apart = BREAK.search(sentence[end : place.start]) is not None
-        if word in asked or word in GRAMMAR:
-            signs += "o" if word in INNER - asked and not apart else "."
+        apart = _BREAK.search(sentence[end : place.start]) is not None
+        if word in asked or word in _GRAMMAR:
+            signs += "o" if word in _INNER - asked and not apart else "."
         else:
             signs += "N" if apart else "n"
         end = place.stop

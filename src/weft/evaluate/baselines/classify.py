@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.errors import needs
 
-from .vectors import PURPOSE, WordVectors
+from .vectors import SKLEARN_PURPOSE, WordVectors
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LogisticRegression:
     @classmethod
     def fit(cls, vectors: Any, columns: np.ndarray, C: float = 10) -> Self:
         """C says how large weights may grow. Vectors of length 1 ask for more than scikit-learn's 1."""
-        linear = needs("sklearn.linear_model", *PURPOSE)
+        linear = needs("sklearn.linear_model", *SKLEARN_PURPOSE)
         weights = np.zeros((vectors.shape[1], columns.shape[1]), np.float32)
         biases = np.where(columns.all(0), np.inf, -np.inf)  # of a column that is always yes, or always no
         for column in np.flatnonzero(columns.any(0) & ~columns.all(0)):

@@ -13,11 +13,11 @@ import numpy as np
 
 from weft.errors import needs
 
-from .vectors import PURPOSE
+from .vectors import SKLEARN_PURPOSE
 
-STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)  # C, of features with variance 1
-TRIED = 5  # one in so many examples tells which is best
-MOST_STEPS = 200
+_STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)  # C, of features with variance 1
+_TRIAL_SHARE = 5  # one in so many examples tells which is best
+_MOST_ITERATIONS = 200
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class FrozenClassifier:
         """
         gold = np.asarray(labels)
         different, which = np.unique(groups, return_inverse=True)
-        is_tried = (np.random.default_rng(0).permutation(len(different)) % TRIED == 0)[which]
+        is_tried = (np.random.default_rng(0).permutation(len(different)) % _TRIAL_SHARE == 0)[which]
         if not is_tried.any() or len(np.unique(gold[~is_tried])) < 2:  # too few to try anything
-            return cls._fitted(0, sets[0], gold, count, STRENGTHS[1])
+            return cls._fitted(0, sets[0], gold, count, _STRENGTHS[1])
         best: tuple[np.ndarray, int, float] | None = None
         for number, features in enumerate(sets):
             trials = []
-            for strength in STRENGTHS:
+            for strength in _STRENGTHS:
                 model = cls._fitted(number, features[~is_tried], gold[~is_tried], count, strength)
                 chances = model.probabilities([part[is_tried] for part in sets])
                 losses = -np.log(np.maximum(chances[np.arange(is_tried.sum()), gold[is_tried]], 1e-9))
@@ -58,11 +58,11 @@ class FrozenClassifier:
     @classmethod
     def _fitted(cls, number: int, features: np.ndarray, gold: np.ndarray, count: int, strength: float) -> Self:
         if (gold == gold[0]).all():  # which a regression refuses
-            dummy = needs("sklearn.dummy", *PURPOSE).DummyClassifier().fit(features, gold)
+            dummy = needs("sklearn.dummy", *SKLEARN_PURPOSE).DummyClassifier().fit(features, gold)
             return cls(number, np.zeros(features.shape[1]), np.ones(features.shape[1]), dummy, count)
-        linear = needs("sklearn.linear_model", *PURPOSE)
+        linear = needs("sklearn.linear_model", *SKLEARN_PURPOSE)
         centre, spread = features.mean(0), features.std(0) + 1e-6
-        model = linear.LogisticRegression(C=strength, max_iter=MOST_STEPS)
+        model = linear.LogisticRegression(C=strength, max_iter=_MOST_ITERATIONS)
         _quietly(model.fit, (features - centre) / spread, gold)
         return cls(number, centre, spread, model, count)
 
@@ -76,7 +76,7 @@ class FrozenClassifier:
 
 
 def _quietly(fit: Any, *arguments: Any) -> None:
-    """That it did not come to rest within `MOST_STEPS` is no news."""
+    """That it did not come to rest within `_MOST_ITERATIONS` is no news."""
     import warnings
 
     with warnings.catch_warnings():
@@ -84,12 +84,12 @@ def _quietly(fit: Any, *arguments: Any) -> None:
         fit(*arguments)
 
 
-def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def row_cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     return (first * second).sum(1) / np.maximum(lengths, 1e-12)
 
 
 def pair_features(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
     """The cosine alone; and with u, v, |u − v| and u ∘ v (Conneau et al. 2017)."""
-    cosine = cosines(first, second)[:, None]
+    cosine = row_cosines(first, second)[:, None]
     return [cosine, np.concatenate([first, second, np.abs(first - second), first * second, cosine], axis=1)]

@@ -15,9 +15,9 @@ import numpy as np
 from weft.errors import needs
 
 from .classify import LogisticRegression, one_hot, shares_of
-from .vectors import PURPOSE, WordVectors, pieces_of
+from .vectors import SKLEARN_PURPOSE, WordVectors, pieces_of
 
-RIDGE = 1.0
+_RIDGE = 1.0
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,20 @@ class PairRegressor:
     @classmethod
     def fit(cls, firsts: Sequence[str], seconds: Sequence[str], scores: Sequence[float]) -> Self:
         pieces = WordVectors.fit([*firsts, *seconds], pieces_of)
-        features, goal = likeness(pieces, firsts, seconds), np.asarray(scores, float)
+        features, goal = pair_similarity(pieces, firsts, seconds), np.asarray(scores, float)
         centre = features.mean(0)
         centred = features - centre
-        gram = centred.T @ centred + RIDGE * np.eye(features.shape[1])
+        gram = centred.T @ centred + _RIDGE * np.eye(features.shape[1])
         weights = np.linalg.solve(gram, centred.T @ (goal - goal.mean()))
         return cls(pieces, weights, float(goal.mean() - centre @ weights), float(goal.min()), float(goal.max()))
 
     def predict(self, firsts: Sequence[str], seconds: Sequence[str]) -> np.ndarray:
         """(pairs,), within the range of the scores in training."""
-        scores = likeness(self.pieces, firsts, seconds) @ self.weights + self.bias
+        scores = pair_similarity(self.pieces, firsts, seconds) @ self.weights + self.bias
         return np.clip(scores, self.lowest, self.highest)
 
 
-def likeness(pieces: WordVectors, firsts: Sequence[str], seconds: Sequence[str]) -> np.ndarray:
+def pair_similarity(pieces: WordVectors, firsts: Sequence[str], seconds: Sequence[str]) -> np.ndarray:
     """(pairs, 8), all of them about between 0 and 1."""
     first, second = pieces.of(firsts), pieces.of(seconds)
     in_first, in_second = _total(first > 0), _total(second > 0)
@@ -80,10 +80,10 @@ def likeness(pieces: WordVectors, firsts: Sequence[str], seconds: Sequence[str])
 
 def _features(pieces: WordVectors, words: WordVectors, firsts: Sequence[str], seconds: Sequence[str]) -> Any:
     """(pairs, 8 + features + features), sparse: how alike, the words in both, the words in the second alone."""
-    sparse = needs("scipy.sparse", *PURPOSE)
+    sparse = needs("scipy.sparse", *SKLEARN_PURPOSE)
     first, second = words.of(firsts), words.of(seconds)
     both = second.multiply(first > 0)
-    return sparse.hstack([likeness(pieces, firsts, seconds), both, second - both], "csr")
+    return sparse.hstack([pair_similarity(pieces, firsts, seconds), both, second - both], "csr")
 
 
 def _total(rows: Any) -> np.ndarray:

@@ -16,9 +16,9 @@ from weft.words import words_of
 
 from .vectors import WordVectors
 
-MOST_SENTENCES, EVERYTHING = 10, 10**9
-SAMPLE = 2000  # sources, to choose how many sentences
-BLOCK = 4_000_000  # cosines at once: 16 MB
+_MOST_SENTENCES, _EVERYTHING = 10, 10**9
+_SAMPLE_SOURCES = 2000  # sources, to choose how many sentences
+_COSINES_AT_ONCE = 4_000_000  # cosines at once: 16 MB
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class LeadSentences:
     @classmethod
     def fit(cls, sources: Sequence[str], targets: Sequence[str]) -> Self:
         """As many as share the most words with the targets; of equals, the fewest."""
-        sources, targets = sources[:SAMPLE], targets[:SAMPLE]
+        sources, targets = sources[:_SAMPLE_SOURCES], targets[:_SAMPLE_SOURCES]
 
         def agreement(count: int) -> float:
             leads = cls(count).predict(sources)
             return sum(_overlap(lead, target) for lead, target in zip(leads, targets, strict=True))
 
-        return cls(max((*range(1, MOST_SENTENCES + 1), EVERYTHING), key=agreement))
+        return cls(max((*range(1, _MOST_SENTENCES + 1), _EVERYTHING), key=agreement))
 
     @property
     def name(self) -> str:
-        if self.count == EVERYTHING:
+        if self.count == _EVERYTHING:
             return "the source itself"
         return "the first sentence" if self.count == 1 else f"the first {self.count} sentences"
 
@@ -62,7 +62,7 @@ class NearestNeighbour:
     def predict(self, sources: Sequence[str]) -> list[str]:
         """The target of the source with the highest cosine; of equals, the first."""
         found: list[str] = []
-        rows = max(BLOCK // len(self.targets), 1)
+        rows = max(_COSINES_AT_ONCE // len(self.targets), 1)
         for start in range(0, len(sources), rows):
             cosines = (self.vectors.of(sources[start : start + rows]) @ self.sources).toarray()
             found += (self.targets[place] for place in np.argmax(cosines, 1))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-SUFFIX = 3
-OUTSIDE = "O"
-CONTINUES = ("I-", "E-", "L-")
-INSIDE = ("B-", "S-", "U-", *CONTINUES)  # IOB, BIOES and BILOU
+_SUFFIX_LETTERS = 3
+_OUTSIDE = "O"
+_CONTINUES = ("I-", "E-", "L-")
+_INSIDE = ("B-", "S-", "U-", *_CONTINUES)  # IOB, BIOES and BILOU
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class TagLookup:
             seen.update(zip(sentence, its, strict=True))
         known = _most_frequent((word, tag, times) for (word, tag), times in seen.items())
         lowercase = _most_frequent((word.lower(), tag, times) for (word, tag), times in seen.items())
-        if all(tag == OUTSIDE or tag.startswith(INSIDE) for _, tag in seen):
-            return cls(known, lowercase, {}, {}, OUTSIDE)
+        if all(tag == _OUTSIDE or tag.startswith(_INSIDE) for _, tag in seen):
+            return cls(known, lowercase, {}, {}, _OUTSIDE)
         endings = _most_frequent((_ending(word), tag, 1) for word, tag in seen)
         shapes = _most_frequent((_shape(word), tag, 1) for word, tag in seen)
         overall = _most_frequent((None, tag, times) for (_, tag), times in seen.items())
@@ -59,7 +59,7 @@ def _shape(word: str) -> Hashable:
 
 
 def _ending(word: str) -> Hashable:
-    return word[-SUFFIX:].lower(), _shape(word)
+    return word[-_SUFFIX_LETTERS:].lower(), _shape(word)
 
 
 def _most_frequent(seen: Iterable[tuple[Hashable, str, int]]) -> dict[Hashable, str]:
@@ -109,7 +109,7 @@ class PhraseLookup:
         tags: list[str] = []
         while len(tags) < len(sentence):
             begun = _from(sentence, len(tags), self.lengths)
-            tags += next((self.phrases[phrase] for phrase in begun if phrase in self.phrases), (OUTSIDE,))
+            tags += next((self.phrases[phrase] for phrase in begun if phrase in self.phrases), (_OUTSIDE,))
         return tags
 
 
@@ -133,9 +133,9 @@ def _outside(
 def _entities(tags: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Where each begins and ends."""
     start = 0
-    for at, (tag, following) in enumerate(pairwise([*tags, OUTSIDE])):
-        if following.startswith(CONTINUES) and tag != OUTSIDE and tag[2:] == following[2:]:
+    for at, (tag, following) in enumerate(pairwise([*tags, _OUTSIDE])):
+        if following.startswith(_CONTINUES) and tag != _OUTSIDE and tag[2:] == following[2:]:
             continue
-        if tag != OUTSIDE:
+        if tag != _OUTSIDE:
             yield start, at + 1
         start = at + 1

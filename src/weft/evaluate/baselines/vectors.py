@@ -14,9 +14,9 @@ import numpy as np
 from weft.errors import needs
 from weft.words import letters_of, words_of
 
-PURPOSE = ("tasks", "to train the classical baseline")  # of scikit-learn, and the extra that brings it
-MOST_FEATURES = 200_000
-ENOUGH = 1000  # texts, from which on a feature of one text only is left out
+SKLEARN_PURPOSE = ("tasks", "to train the classical baseline")  # of scikit-learn, and the extra that brings it
+_MOST_FEATURES = 200_000
+ENOUGH_TEXTS = 1000  # texts, from which on a feature of one text only is left out
 
 
 def grams_of(text: str) -> list[str]:
@@ -41,19 +41,19 @@ class WordVectors:
 
     @classmethod
     def fit(cls, texts: Sequence[str], cut: Callable[[str], list[str]] = grams_of) -> Self:
-        sklearn = needs("sklearn.feature_extraction.text", *PURPOSE)
+        sklearn = needs("sklearn.feature_extraction.text", *SKLEARN_PURPOSE)
 
         def features_of(text: str) -> list[str]:
             return cut(text) or [""]  # so that no vocabulary is ever empty
 
         def learn(fewest: int) -> Any:
             vectorizer = sklearn.TfidfVectorizer(
-                analyzer=features_of, sublinear_tf=True, max_features=MOST_FEATURES, min_df=fewest, dtype=np.float32
+                analyzer=features_of, sublinear_tf=True, max_features=_MOST_FEATURES, min_df=fewest, dtype=np.float32
             )
             return vectorizer.fit(texts)
 
         try:
-            return cls(learn(2 if len(texts) >= ENOUGH else 1))
+            return cls(learn(2 if len(texts) >= ENOUGH_TEXTS else 1))
         except ValueError:  # no feature is in two texts
             return cls(learn(1))
 

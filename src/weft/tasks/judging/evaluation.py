@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft.errors import InputError, needs
-from weft.evaluate.difference import Difference, difference
+from weft.evaluate.difference import PairedDifference, paired_difference
 from weft.evaluate.judged import Judged
 from weft.folders import known_facts
 from weft.interchange.folder import Description, read_model
@@ -101,8 +101,8 @@ class Compared:
     name: str
     judged: Judged
     seconds: float  # to learn and to answer
-    difference: Difference | None = None  # of the model to it, in the deciding figure
-    differences: dict[str, Difference] = field(default_factory=dict)  # in all that have intervals
+    difference: PairedDifference | None = None  # of the model to it, in the deciding figure
+    differences: dict[str, PairedDifference] = field(default_factory=dict)  # in all that have intervals
     learnt_from: int | None = None  # examples, if not all
 
     def summary(self) -> dict[str, Any]:
@@ -194,11 +194,11 @@ class Evaluation:
 
     def mistakes(self, most: int = SHOWN) -> list[tuple[Example, Any]]:
         """The hardest first; none that is right."""
-        order = [i for i in np.argsort(-self.judged.regret, kind="stable") if self.judged.credit[i] < 1]
+        order = [i for i in np.argsort(-self.judged.severity, kind="stable") if self.judged.credit[i] < 1]
         return [(self.examples[i], self.answers[i]) for i in order[:most]]
 
 
-def _compared(gap: Difference) -> str:
+def _compared(gap: PairedDifference) -> str:
     return "better than" if gap.is_ahead else "worse than" if gap.is_behind else "not shown to differ from"
 
 
@@ -272,7 +272,7 @@ def _judge_untuned(task: Task, examples: Sequence[Example], tuned: Judged, untun
 
 
 def _beside(name: str, task: Task, ours: Judged, theirs: Judged, seconds: float) -> Compared:
-    gaps = {figure: gap for figure in ours.figures if (gap := difference(figure, ours, theirs)) is not None}
+    gaps = {figure: gap for figure in ours.figures if (gap := paired_difference(figure, ours, theirs)) is not None}
     return Compared(name, theirs, seconds, gaps.get(deciding_figure(task, ours)), gaps)
 
 

@@ -100,7 +100,7 @@ def _answer_file(
     details: bool,
     resume: bool,
 ) -> dict[str, Any]:
-    said = data.columns_said()
+    said = data.named_columns()
     columns, guesses, rows = columns_of(open_rows([file], data), subject.task, said, named([file]), with_gold=False)
     for guess in guesses:
         say(guess)

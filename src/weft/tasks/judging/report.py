@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from weft.charts import Line, chart, smooth
+from weft.charts import Curve, chart, smooth
 from weft.evaluate.judged import Judged
 from weft.folders import to_json, write_file
 from weft.page import bars, grid, page, table, tiles
@@ -118,14 +118,14 @@ def _curves(task: Task, folder: Path, training: dict[str, Any], score: str) -> s
     metrics = read_metrics(seed_folder(folder, training["seed"]) if "seeds" in training else folder)
     if not metrics:
         return ""
-    lines = [Line("training", "var(--a)", smooth([(line["step"], line["loss"]) for line in metrics]))]
+    lines = [Curve("training", "var(--a)", smooth([(line["step"], line["loss"]) for line in metrics]))]
     held_out = [(line["step"], line["validation_loss"]) for line in metrics if "validation_loss" in line]
-    parts = [f"<h2>Loss</h2><figure>{chart([*lines, Line('validation', 'var(--b)', held_out)], 'step')}</figure>"]
+    parts = [f"<h2>Loss</h2><figure>{chart([*lines, Curve('validation', 'var(--b)', held_out)], 'step')}</figure>"]
     points = [(line["step"], line[f"validation_{score}"]) for line in metrics if f"validation_{score}" in line]
     if len(points) > 1:
         title = f"{name_of(score, task.name)} on validation"
         title = title[0].upper() + title[1:]
-        parts.append(f"<h2>{title}</h2><figure>{chart([Line('validation', 'var(--b)', points)], 'step')}</figure>")
+        parts.append(f"<h2>{title}</h2><figure>{chart([Curve('validation', 'var(--b)', points)], 'step')}</figure>")
     return "".join(parts)
 
 

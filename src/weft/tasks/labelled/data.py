@@ -146,7 +146,7 @@ def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> A
     """A look at the data before the task is known in full: the first label there is."""
     if "label" not in kind.roles:
         return None
-    columns, _, rows = columns_of(open_rows(paths, data), kind, data.columns_said(), named(paths))
+    columns, _, rows = columns_of(open_rows(paths, data), kind, data.named_columns(), named(paths))
     for row in rows:
         with suppress(Unusable):  # which is counted when the row is read in earnest
             label = with_names(values_of(row, columns), data.labels)["label"] if isinstance(row, Record) else None
@@ -158,7 +158,7 @@ def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> A
 def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> LabelledSplit:
     """Every example of these files that can be used. Columns that were guessed are said aloud."""
     where, problems = named(paths), Problems()
-    columns, guesses, rows = columns_of(open_rows(paths, data), task, data.columns_said(), where)
+    columns, guesses, rows = columns_of(open_rows(paths, data), task, data.named_columns(), where)
     for guess in guesses:
         say(guess)
     examples = []

@@ -188,7 +188,7 @@ def _spread(figure: str, scores: list[float]) -> dict[str, Any]:
 
 
 def _save_plan(folder: Path, recipe: Recipe, base: Path, plan: FinetunePlan) -> None:
-    tree = recipe.model_copy(update={"finetune": plan}).asked()
+    tree = recipe.model_copy(update={"finetune": plan}).given_settings()
     if isinstance(plan.model, ModelSection):
         tree["finetune"]["model"] = plan.model.settings()
     write_resolved_recipe(folder, tree, base)

@@ -40,7 +40,7 @@ def write_task_model(
         generation |= task.way_of_writing()
     config = {**description.config, **task_config(task)}
     facts = {
-        "recipe": recipe.asked(),
+        "recipe": recipe.given_settings(),
         "task": {**facts_of(task), "sequence_length": reader.most_tokens},
         "results": results,
     }
