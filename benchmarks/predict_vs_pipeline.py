@@ -15,9 +15,9 @@ import transformers
 from contest import race, report
 from labelled import SETS, examples, minilm
 from weft.recipe.recipe import Recipe
-from weft.tasks.judging.evaluation import Subject
 from weft.tasks.judging.predict import predict_texts
 from weft.tasks.learning.saving import write_task_model
+from weft.tasks.loaded import LoadedModel
 from weft.train.plan.memory import keep_freed_memory
 
 WANTED = 2.0
@@ -41,12 +41,12 @@ def main() -> None:
         task, built, reader = minilm(found, texts.length)
         with tempfile.TemporaryDirectory() as place:
             write_task_model(task, built, reader, Path(place) / "model", Recipe(), {})
-            subject = Subject.load(Path(place) / "model")
+            model = LoadedModel.load(Path(place) / "model")
             pipeline = transformers.pipeline("text-classification", f"{place}/model", device="cpu")
-            ours, theirs = predict_texts(subject, given), pipeline(asked, **how)
+            ours, theirs = predict_texts(model, given), pipeline(asked, **how)
             assert [one["label"] for one in ours] == [one["label"] for one in theirs], "the labels differ"
             contestants = {
-                "weft": lambda subject=subject, given=given: predict_texts(subject, given),
+                "weft": lambda model=model, given=given: predict_texts(model, given),
                 "pipeline": lambda pipeline=pipeline, asked=asked, how=how: pipeline(asked, **how),
             }
             rates = race(contestants, rounds=2 if options.quick else options.rounds, work=len(given))

@@ -41,7 +41,7 @@ def test_nothing_is_set_once_torch_is_there():
     assert environment == {}
 
 
-@pytest.mark.parametrize("first", ["weft", "weft.api", "weft.__main__", "weft.model.network", "quickstart"])
+@pytest.mark.parametrize("first", ["weft", "weft.api.model", "weft.__main__", "weft.model.network", "quickstart"])
 def test_openmp_learns_of_it_whatever_is_imported_first(first):
     """libgomp tells how it was set when it is loaded."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}

@@ -17,7 +17,8 @@ from weft.threads import prepare_openmp
 from weft.version import VERSION
 
 if TYPE_CHECKING:
-    from weft.api import Filled, Model, create, load
+    from weft.api.fill import Filled
+    from weft.api.model import Model, create, load
 
 prepare_openmp()  # before torch is imported
 
@@ -27,7 +28,7 @@ __all__ = ["Filled", "FolderError", "InputError", "Model", "RecipeError", "WeftE
 
 def __getattr__(name: str) -> Any:
     if name in ("Filled", "Model", "create", "load"):
-        from weft import api
+        from weft.api import model
 
-        return getattr(api, name)
+        return getattr(model, name)
     raise AttributeError(f"module 'weft' has no attribute {name!r}")

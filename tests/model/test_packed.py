@@ -118,7 +118,7 @@ def test_batches_hold_every_sequence_once_and_at_most_so_many_tokens(lengths, mo
 
 
 def test_results_come_in_the_order_given_however_they_are_batched(monkeypatch):
-    monkeypatch.setattr("weft.api.BATCH_TOKENS", 7)
+    monkeypatch.setattr("weft.api.arrays._MOST_BATCH_TOKENS", 7)
     sequences = [[1] * 5, [2], [3] * 9, [4, 4]]
     for sequence, hidden in zip(sequences, MODELS["bert"].hidden(sequences), strict=True):
         np.testing.assert_allclose(hidden, MODELS["bert"].hidden([sequence])[0], atol=1e-5)

@@ -70,9 +70,9 @@ def test_a_model_is_judged_by_the_metric_that_it_was_tuned_by(tmp_path):
     finetune(tmp_path, "classify", data=data, metric="mcc")
     found = weft("evaluate", tmp_path / "run/model", tmp_path / "train.jsonl", "-o", tmp_path / "judged")
     assert found.code == 0
-    from weft.tasks.judging.evaluation import Subject
+    from weft.tasks.loaded import LoadedModel
 
-    assert Subject.load(tmp_path / "run/model").task.deciding == "mcc"
+    assert LoadedModel.load(tmp_path / "run/model").task.deciding == "mcc"
 
 
 def test_a_metric_that_these_labels_do_not_have_is_refused(tmp_path):

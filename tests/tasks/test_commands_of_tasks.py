@@ -12,8 +12,9 @@ import pytest
 
 import weft as library
 from small_tasks import TASKS, finetune, report_of, rows_of, weft, without_gold, write_recipe, write_rows
-from weft.tasks.judging.evaluation import Subject, evaluate_on
+from weft.tasks.judging.evaluation import evaluate_on
 from weft.tasks.labelled.data import LabelledSplit, Problems
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import Example, batch_of
 from weft.train.loop import validate
 
@@ -78,11 +79,11 @@ def test_evaluate_says_the_same_as_the_run_did(task, tuned, tmp_path):
 @pytest.mark.parametrize("task", ["translate", "reply"])
 def test_perplexity_is_that_of_all_right_tokens(task, tuned):
     """Whatever is batched together; and its interval holds it."""
-    subject = Subject.load(tuned(task) / "model")
+    loaded = LoadedModel.load(tuned(task) / "model")
     examples = [Example(row["source"], row["target"]) for row in rows_of(task, 12)]
-    inputs = subject.task.inputs(examples, subject.reader)
-    loss = validate(subject.network, [batch_of(subject.task, [one]) for one in inputs])["validation_loss"]
-    found = evaluate_on(subject, LabelledSplit("", examples, Problems()), None)
+    inputs = loaded.task.inputs(examples, loaded.input_spec)
+    loss = validate(loaded.task_network, [batch_of(loaded.task, [one]) for one in inputs])["validation_loss"]
+    found = evaluate_on(loaded, LabelledSplit("", examples, Problems()), None)
     assert found.figures["perplexity"] == pytest.approx(np.exp(loss), rel=1e-5)
     gap = found.judged.intervals["perplexity"]
     assert gap.low <= found.figures["perplexity"] <= gap.high

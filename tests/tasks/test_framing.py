@@ -8,7 +8,7 @@ import weft as library
 from small_tasks import finetune, weft
 from weft.generate.framing import Framing
 from weft.generate.settings import settings_of
-from weft.tasks.judging.evaluation import Subject
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import Example
 
 MODEL = {"family": "gpt2", "layers": 1, "width": 32, "heads": 2}
@@ -23,8 +23,8 @@ def tuned(request, tmp_path_factory):
 
 
 def read_by_task(folder, text):
-    subject = Subject.load(folder)
-    (one,) = subject.task.inputs([Example(text, None)], subject.reader)
+    loaded = LoadedModel.load(folder)
+    (one,) = loaded.task.inputs([Example(text, None)], loaded.input_spec)
     return one.ids.tolist(), one.was_cut
 
 
@@ -59,8 +59,9 @@ def test_texts_are_generated_as_they_are_predicted(tuned):
 
 def test_answers_are_chosen_by_the_likelihood_that_they_were_learnt_with(tuned):
     text, options = "hello, it is Bob", ["hello Bob", "hello Anna"]
-    subject = Subject.load(tuned)
-    nats = subject.task.losses(subject.network, [Example(text, option) for option in options], subject.reader)[:, 0]
+    loaded = LoadedModel.load(tuned)
+    examples = [Example(text, option) for option in options]
+    nats = loaded.task.losses(loaded.task_network, examples, loaded.input_spec)[:, 0]
     found = {one.option: one.log_prob for one in library.load(tuned).choose(text, options, details=True)}
     assert [-found[option] for option in options] == pytest.approx(nats.tolist(), rel=1e-4)
 

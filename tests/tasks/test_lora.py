@@ -16,13 +16,13 @@ from weft.recipe.finetune import DataSection, FinetuneSection
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
 from weft.tasks.classify import Classify
-from weft.tasks.judging.evaluation import Subject
 from weft.tasks.labelled.data import LabelledSplit, Problems
 from weft.tasks.learning.build import plain_network
 from weft.tasks.learning.finetune import finetune
 from weft.tasks.learning.finetune_inputs import FinetuneInputs
 from weft.tasks.learning.lora import SCALE, Adapted, adapt, freeze_backbone, plain_state
 from weft.tasks.learning.splits import Splits
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.rewrite import Reply, Translate
 from weft.tasks.tag import Tag
 from weft.tasks.task import Example, Task, TaskObjective, batch_of
@@ -191,7 +191,7 @@ def test_what_is_saved_of_adapters_is_a_plain_model_that_transformers_opens(fami
         with torch.no_grad():
             theirs = model.eval()(**tokenizer(text, truncation=True, return_tensors="pt")).logits.softmax(-1)[0]
         np.testing.assert_allclose(theirs, chances, atol=1e-5)
-    again = np.asarray(Subject.load(folder).answers(asked(TEXTS)))
+    again = np.asarray(LoadedModel.load(folder).answers(asked(TEXTS)))
     np.testing.assert_allclose(again, expected, atol=1e-5)
 
 

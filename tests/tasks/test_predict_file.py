@@ -294,15 +294,15 @@ import resource, sys
 from pathlib import Path
 import weft
 from weft.recipe.finetune import DataSection
-from weft.tasks.judging.evaluation import Subject
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.judging.predict import predict_file
 
 peaks = []
 def write(lines):
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
-subject = Subject.load(Path(sys.argv[1]))
-predict_file(subject, Path(sys.argv[2]), None, DataSection(), write)
+model = LoadedModel.load(Path(sys.argv[1]))
+predict_file(model, Path(sys.argv[2]), None, DataSection(), write)
 print(*peaks)
 """
 

@@ -16,7 +16,7 @@ from weft.evaluate.entities import repaired_tags
 from weft.tasks.answer import OVERLAP_SHARE, QUESTION_SHARE, Answer, Gold
 from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.intent import Intent
-from weft.tasks.judging.evaluation import Subject
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.pair import Pair
 from weft.tasks.rewrite import Reply, Translate
 from weft.tasks.similarity import Similarity
@@ -187,9 +187,9 @@ def test_a_saved_crf_decides_as_before(tmp_path):
     task = Tag(TAGS, entities=True, crf=True)
     built, reader = ready(task, "bert", 20)
     before = answers(task, built.network, reader, asked(SENTENCES))
-    subject = Subject.load(save(task, built, reader, tmp_path / "model"))
-    assert subject.task == task
-    assert subject.answers(asked(SENTENCES)) == before
+    model = LoadedModel.load(save(task, built, reader, tmp_path / "model"))
+    assert model.task == task
+    assert model.answers(asked(SENTENCES)) == before
     plain = answers(replace(task, crf=False), built.network, reader, asked(SENTENCES))
     assert plain != before
 

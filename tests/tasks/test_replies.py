@@ -7,7 +7,7 @@ from small_tasks import finetune, report_of, rows_of, write_rows
 from weft.evaluate.baselines.reply import candidate_cosines, reply_losses
 from weft.evaluate.ngram import NGram
 from weft.tasks.candidates import MOST_RANKED, REPLY_CANDIDATES, hits, with_candidates
-from weft.tasks.judging.evaluation import Subject
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import Example
 
 
@@ -22,14 +22,14 @@ def test_candidates_are_the_right_reply_and_others_that_differ():
 
 def test_bits_are_counted_for_the_bytes_that_were_read(tuned):
     """A reply that is longer than the model reads is not the cheaper for it."""
-    subject = Subject.load(tuned("reply") / "model")
+    loaded = LoadedModel.load(tuned("reply") / "model")
     long = Example("hello", "hi Bob, it is Anna " * 40)
-    (nats, tokens, size), short = subject.task.losses(
-        subject.network, [long, Example("hello", "hi Böb")], subject.reader
+    (nats, tokens, size), short = loaded.task.losses(
+        loaded.task_network, [long, Example("hello", "hi Böb")], loaded.input_spec
     )
-    (one,) = subject.task.inputs([long], subject.reader)
+    (one,) = loaded.task.inputs([long], loaded.input_spec)
     assert one.was_cut and short[2] == len("hi Böb".encode())
-    read = subject.reader.tokenizer.decode(one.targets.right[:-1].tolist())
+    read = loaded.input_spec.tokenizer.decode(one.targets.right[:-1].tolist())
     assert nats > 0 and tokens == len(one.targets.right)
     assert size == len(read.encode()) < len(long.gold)
 

@@ -32,7 +32,7 @@ from weft.tasks.answer import LONGEST_ANSWER, OVERLAP_SHARE, SPANS_PER_WINDOW, A
 from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.encode import encode_pairs, encode_texts, shortened
 from weft.tasks.intent import Intent
-from weft.tasks.judging.evaluation import Subject
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.pair import Pair
 from weft.tasks.rewrite import Reply, Rewrite, Summarize, Translate
 from weft.tasks.similarity import Similarity
@@ -70,7 +70,7 @@ def logits_of(model, tokenizer, *texts) -> torch.Tensor:
 
 
 def said_by_weft(folder: Path, given) -> np.ndarray:
-    return np.asarray(Subject.load(folder).answers(asked(given)))
+    return np.asarray(LoadedModel.load(folder).answers(asked(given)))
 
 
 def check_same(ours: np.ndarray, theirs: torch.Tensor) -> None:
@@ -162,7 +162,7 @@ def test_the_first_piece_of_a_word_has_its_tag(family, tmp_path):
         tuple(model.config.id2label[int(number)] for number in first_pieces(model, tokenizer, words)[0].argmax(-1))
         for words in WORDS
     ]
-    assert Subject.load(folder).answers(asked(WORDS)) == expected
+    assert LoadedModel.load(folder).answers(asked(WORDS)) == expected
     assert len({tag for tags in expected for tag in tags}) > 2
 
 
@@ -171,7 +171,7 @@ def test_the_pipeline_for_tokens_finds_the_same_tags(tmp_path):
     folder = save(task, *make(task, "bert"), tmp_path / "model")
     pipe = transformers.pipeline("token-classification", model=str(folder), ignore_labels=[])
     words = WORDS[0]
-    text, ours = " ".join(words), Subject.load(folder).answers(asked([words]))[0]
+    text, ours = " ".join(words), LoadedModel.load(folder).answers(asked([words]))[0]
     begins = [len(" ".join(words[:number])) + (number > 0) for number in range(len(words))]
     said = {one["start"]: one["entity"] for one in pipe(text)}
     assert tuple(said[begin] for begin in begins) == ours
@@ -183,7 +183,7 @@ def test_an_intent_is_what_the_token_that_has_read_all_says(family, tmp_path):
     folder = save(task, *make(task, family), tmp_path / "model")
     model, tokenizer = opened(folder, "TokenClassification")
     assert model.config.id2label == dict(enumerate(task.labels))
-    for words, (chances, tags) in zip(WORDS, Subject.load(folder).answers(asked(WORDS)), strict=True):
+    for words, (chances, tags) in zip(WORDS, LoadedModel.load(folder).answers(asked(WORDS)), strict=True):
         first, rows = first_pieces(model, tokenizer, words)
         whole = rows[0 if family in ENCODERS else -1, 3:]
         np.testing.assert_allclose(chances, np.exp(whole) / np.exp(whole).sum(), atol=2e-5)
@@ -195,8 +195,8 @@ def test_windows_and_span_logits_are_the_same_token_for_token(family, tmp_path):
     task, limit = Answer(), 80
     folder = save(task, *make(task, family, length=limit), tmp_path / "model")
     model, tokenizer = opened(folder, "QuestionAnswering")
-    subject = Subject.load(folder)
-    inputs = subject.task.inputs(asked(QUESTIONS), subject.reader)
+    model = LoadedModel.load(folder)
+    inputs = model.task.inputs(asked(QUESTIONS), model.input_spec)
     windows = 0
     for number, (question, context) in enumerate(QUESTIONS):
         mine = [one for one in inputs if one.example == number]
@@ -216,7 +216,7 @@ def test_windows_and_span_logits_are_the_same_token_for_token(family, tmp_path):
             fields = {name: torch.tensor([encoded[name][place]]) for name in tokenizer.model_input_names}
             with torch.inference_mode():
                 theirs = model(**fields)
-            said = logits_of_window(task, subject.network, one)
+            said = logits_of_window(task, model.task_network, one)
             np.testing.assert_allclose(said[:, 0], theirs.start_logits[0], atol=1e-4)
             np.testing.assert_allclose(said[:, 1], theirs.end_logits[0], atol=1e-4)
             sides = encoded.sequence_ids(place)
@@ -301,7 +301,7 @@ def make_writer(task: Rewrite, family: str, seed: int = 0) -> tuple[Built, Input
 def test_an_encoder_decoder_writes_the_same_texts(family, task, tmp_path):
     folder = save(task, *make_writer(task, family), tmp_path / "model")
     model, tokenizer = opened(folder, "Seq2SeqLM")
-    ours = Subject.load(folder).answers(asked(TEXTS))
+    ours = LoadedModel.load(folder).answers(asked(TEXTS))
     encoded = tokenizer([task.prefix + text for text in TEXTS], truncation=True, padding=True, return_tensors="pt")
     assert model.generation_config.num_beams == task.beams
     written = model.generate(**encoded)
@@ -320,7 +320,7 @@ def check_different(texts: Sequence[str], written: Sequence[torch.Tensor], end: 
 def test_a_decoder_writes_the_same_texts(family, task, tmp_path):
     folder = save(task, *make_writer(task, family), tmp_path / "model")
     model, tokenizer = opened(folder, "CausalLM")
-    ours, written = Subject.load(folder).answers(asked(SHORT)), []
+    ours, written = LoadedModel.load(folder).answers(asked(SHORT)), []
     for text in SHORT:
         encoded = tokenizer(text + (task.separator or tokenizer.eos_token), return_tensors="pt")
         written.append(model.generate(**encoded)[0, encoded.input_ids.shape[1] :])
@@ -333,7 +333,7 @@ def test_the_pipeline_writes_the_same_texts(family, tmp_path):
     task = Reply(head="causal", most_new=10)
     folder = save(task, *make_writer(task, family), tmp_path / "model")
     pipe = transformers.pipeline("text-generation", model=str(folder))
-    (ours,) = Subject.load(folder).answers(asked(TEXTS[:1]))
+    (ours,) = LoadedModel.load(folder).answers(asked(TEXTS[:1]))
     assert pipe(TEXTS[0] + pipe.tokenizer.eos_token, return_full_text=False)[0]["generated_text"].strip() == ours
 
 

@@ -18,8 +18,8 @@ from weft.model.dropout import Dropout
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify
 from weft.tasks.input_spec import input_spec_for
-from weft.tasks.judging.evaluation import Subject
 from weft.tasks.learning.build import from_folder
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.rewrite import Reply, Summarize, Translate
 from weft.tasks.tag import Tag
 from weft.tasks.task import Task
@@ -177,9 +177,9 @@ def test_a_model_of_one_task_becomes_one_of_another_and_opens_in_transformers(fa
             assert model.config.id2label == dict(enumerate(task.labels))
         expected = "single_label_classification" if task.name == "classify" else None
         assert model.config.problem_type == expected
-        subject = Subject.load(folder)
-        assert type(subject.task) is type(task)
-        assert subject.task.labels == task.labels
+        loaded = LoadedModel.load(folder)
+        assert type(loaded.task) is type(task)
+        assert loaded.task.labels == task.labels
 
 
 def test_how_another_task_wrote_is_forgotten_and_its_tokens_are_not(pretrained, tmp_path):
@@ -196,7 +196,7 @@ def test_how_another_task_wrote_is_forgotten_and_its_tokens_are_not(pretrained, 
     assert said["eos_token_id"] == tokenizer.id_of("eos")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    (ours,) = Subject.load(folder).answers(asked([TEXTS[4]]))
+    (ours,) = LoadedModel.load(folder).answers(asked([TEXTS[4]]))
     encoded = theirs(TEXTS[4] + theirs.eos_token, return_tensors="pt")
     written = model.generate(**encoded)[0, encoded.input_ids.shape[1] :]
     assert ours == theirs.decode(written, skip_special_tokens=True).strip()

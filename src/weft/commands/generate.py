@@ -126,7 +126,7 @@ def _ask(is_person: bool) -> str | None:
 
 
 def _load(folder: Path) -> Any:
-    from weft.api import load
+    from weft.api.model import load
 
     model = load(folder)
     if model.writes_text:

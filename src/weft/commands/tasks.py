@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from weft.api.model import Model, load
 from weft.errors import InputError, suggest
 from weft.folders import disk_errors, known_facts
 from weft.progress import say
@@ -12,7 +13,7 @@ from weft.recipe.finetune import DataSection
 from weft.sources.archives import inner_name
 from weft.sources.places import ending
 from weft.sources.row_formats import TEXT
-from weft.tasks.judging.evaluation import Subject, evaluate_on, require_packages, training_facts
+from weft.tasks.judging.evaluation import evaluate_on, require_packages, training_facts
 from weft.tasks.judging.predict import Write, predict_file, predict_texts
 from weft.tasks.judging.report import write_task_report
 from weft.tasks.labelled.data import LabelledSplit, checked_split, read_split
@@ -21,7 +22,7 @@ from weft.tasks.learning.splits import say_problems
 
 
 def evaluate_model(
-    model: Path,
+    folder: Path,
     data: Sequence[Path],
     task: str | None,
     train: Sequence[Path],
@@ -34,20 +35,20 @@ def evaluate_model(
         raise InputError(f"{output} is a file; the reports need a folder.")
     if output is not None and known_facts(output).get("kind") == "run":
         raise InputError(f"{output} is a run, whose own report this would replace; choose another folder.")
-    subject = Subject.load(model, task)
-    require_packages(subject.task, beside=bool(train), without="weft evaluate without --train")
-    section = _section(columns, encoding, format, subject)
-    split = _read(subject, data, section)
-    known = _read(subject, train, section) if train else None
-    overlap = find_overlap(subject.task, {"train": known, "test": split}) if known else []
+    model = _load(folder, task)
+    require_packages(model.required_task, beside=bool(train), without="weft evaluate without --train")
+    section = _section(columns, encoding, format, model)
+    split = _read(model, data, section)
+    known = _read(model, train, section) if train else None
+    overlap = find_overlap(model.required_task, {"train": known, "test": split}) if known else []
     for note in overlap:
         say(note)
     trained, recipe = (
-        found if isinstance(found := subject.facts.get(key), dict) else {} for key in ("results", "recipe")
+        found if isinstance(found := model.facts.get(key), dict) else {} for key in ("results", "recipe")
     )
     learnt = known.examples if known else None
-    evaluation = evaluate_on(subject, split, learnt, training=training_facts(trained), notes=overlap)
-    results = {"model": str(model), "task": subject.task.name, "data": split.where, **evaluation.summary()}
+    evaluation = evaluate_on(model, split, learnt, training=training_facts(trained), notes=overlap)
+    results = {"model": str(folder), "task": model.required_task.name, "data": split.where, **evaluation.summary()}
     if split.problems.count:
         results["left_out"] = split.problems.sentences()
     if split.mended.count:
@@ -55,24 +56,31 @@ def evaluate_model(
     if output is not None:
         with disk_errors(output):
             output.mkdir(parents=True, exist_ok=True)
-        name = str(recipe.get("name", model.name))
+        name = str(recipe.get("name", folder.name))
         results["report"] = str(write_task_report(output, name, evaluation, {split.where: split}))
     return results
 
 
-def _read(subject: Subject, paths: Sequence[Path], section: DataSection) -> LabelledSplit:
-    split = checked_split(subject.task, read_split(subject.task, paths, section))
+def _load(folder: Path, task: str | None) -> Model:
+    """Raises InputError before any data is read if the model has no task or no tokenizer."""
+    model = load(folder, task=task)
+    _ = model.required_task, model.input_spec
+    return model
+
+
+def _read(model: Model, paths: Sequence[Path], section: DataSection) -> LabelledSplit:
+    split = checked_split(model.required_task, read_split(model.required_task, paths, section))
     say_problems(split)
     return split
 
 
-def _section(columns: Sequence[str], encoding: str, format: str | None, subject: Subject) -> DataSection:
+def _section(columns: Sequence[str], encoding: str, format: str | None, model: Model) -> DataSection:
     """The columns that were said now; for the other roles, those of the recipe that the model was tuned by. Who names
     columns means a file that has names for them.
     """
-    roles = subject.task.roles
+    roles = model.required_task.roles
     said = _columns(columns, roles)
-    facts: Any = subject.facts.get("recipe")
+    facts: Any = model.facts.get("recipe")
     data = facts.get("finetune", {}).get("data", {}) if isinstance(facts, dict) else {}
     kept = {key: value for key, value in data.items() if key in (*roles, "labels") or (key == "columns" and not said)}
     read = {"encoding": encoding, "format": check_section(DataSection, {"format": format}, "--format").format}
@@ -91,20 +99,20 @@ def _columns(said: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def predict_given(model: Path, texts: Sequence[str], task: str | None, *, details: bool) -> list[dict[str, Any]]:
+def predict_given(folder: Path, texts: Sequence[str], task: str | None, *, details: bool) -> list[dict[str, Any]]:
     """Of a task that takes several texts together (a pair; question and context), they stand one after another."""
-    subject = Subject.load(model, task)
-    roles = [role for role in subject.task.roles if role not in subject.task.gold_roles]
+    model = _load(folder, task)
+    roles = [role for role in model.required_task.roles if role not in model.required_task.gold_roles]
     if len(texts) % len(roles):
         raise InputError(
-            f"{subject.task.name} takes {len(roles)} texts together ({', '.join(roles)}), not {len(texts)}."
+            f"{model.required_task.name} takes {len(roles)} texts together ({', '.join(roles)}), not {len(texts)}."
         )
     rows = [tuple(texts[start : start + len(roles)]) for start in range(0, len(texts), len(roles))]
-    return predict_texts(subject, [row if len(roles) > 1 else row[0] for row in rows], details=details)
+    return predict_texts(model, [row if len(roles) > 1 else row[0] for row in rows], details=details)
 
 
 def predict_rows(
-    model: Path,
+    folder: Path,
     file: Path,
     task: str | None,
     columns: Sequence[str],
@@ -117,12 +125,12 @@ def predict_rows(
     resume: bool,
 ) -> dict[str, Any]:
     """The answers go to the output, if there is one, or else to `write`."""
-    subject = Subject.load(model, task)
-    section = _section(columns, encoding, format, subject)
+    model = _load(folder, task)
+    section = _section(columns, encoding, format, model)
     if (
         f".{format}" if format else ending(inner_name(file.name))
     ) in TEXT:  # has lines, whatever the columns of the training data were called
         if columns:
             raise InputError(f"--column goes with tables; {file} has lines only.")
         section = DataSection(encoding=encoding, format=section.format)
-    return predict_file(subject, file, output, section, write, details=details, resume=resume)
+    return predict_file(model, file, output, section, write, details=details, resume=resume)

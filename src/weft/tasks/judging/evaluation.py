@@ -8,30 +8,21 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from weft.errors import InputError, needs
+from weft.errors import needs
 from weft.evaluate.difference import PairedDifference, paired_difference
 from weft.evaluate.judged import Judged
-from weft.folders import known_facts
-from weft.interchange.folder import Description, read_model
-from weft.model.network import Network, count_parameters
+from weft.model.network import count_parameters
 from weft.progress import say, track
-from weft.tasks.catalog import known_task
-from weft.tasks.crf import with_crf
-from weft.tasks.input_spec import input_spec_for
 from weft.tasks.judging.figure_names import between, name_of, number
 from weft.tasks.judging.untuned import Untuned
 from weft.tasks.labelled.data import LabelledSplit
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.rewrite import HITS_AT_1, Rewrite
-from weft.tasks.tag import Tag
 from weft.tasks.task import Example, InputSpec, ScoredTask, Task
-from weft.tokenizer.read import load_tokenizer
-from weft.tokenizer.tokenizer import Tokenizer
-from weft.train.pretrain_inputs import device
 
 CHUNK = 1024  # examples that are answered before the next are looked at
 SLICES = 4
@@ -39,61 +30,9 @@ SHOWN = 20  # mistakes, examples
 SINGLE, SINGLE_WRITTEN = 50, 20  # examples whose latency is taken
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A model that does a task."""
-
-    network: Network
-    description: Description
-    task: Task
-    reader: InputSpec
-    facts: dict[str, Any] = field(default_factory=dict)  # its weft.json
-    folder: Path | None = None  # where it lies
-
-    @classmethod
-    def load(cls, folder: Path, task: str | None = None) -> "Subject":
-        network, description = read_model(folder)
-        facts = known_facts(folder)
-        network.to(device())
-        try:
-            return cls.of(network, description, load_tokenizer(folder), facts, task, folder)
-        except InputError as error:
-            raise error if str(folder) in str(error) else type(error)(f"{folder}: {error}") from None
-
-    @classmethod
-    def of(
-        cls,
-        network: Network,
-        description: Description,
-        tokenizer: Tokenizer,
-        facts: dict[str, Any],
-        task: str | None = None,
-        folder: Path | None = None,
-    ) -> "Subject":
-        """`facts`: the model's weft.json; `folder`: where it lies, if it is to be asked for more."""
-        found = known_task(network, description, facts.get("task"), task)
-        if isinstance(found, Tag) and found.crf and "crf" not in dict(network.named_children()):
-            network = with_crf(network, folder, found.labels)
-        reader = input_spec_for(network.architecture, description, tokenizer, _length_of(facts))
-        return cls(network.eval(), description, found, reader, facts, folder)
-
-    def answers(self, examples: Sequence[Example]) -> list[Any]:
-        return self.answers_and_cut(examples)[0]
-
-    def answers_and_cut(self, examples: Sequence[Example]) -> tuple[list[Any], int]:
-        """And how many of the examples were longer than the model reads."""
-        # Without what is right: it may be something that training never had, and nobody is to look at it.
-        return self.task.answers(self.network, [replace(one, gold=None) for one in examples], self.reader)
-
-
 def say_cut(cut: int, count: int, reader: InputSpec) -> None:
     if cut:
         say(f"{cut:,} of {count:,} are longer than {reader.most_tokens:,} tokens: cut, or read in windows.")
-
-
-def _length_of(facts: dict[str, Any]) -> int | None:
-    length = facts.get("task", {}).get("sequence_length") if isinstance(facts.get("task"), dict) else None
-    return length if isinstance(length, int) and length > 0 else None
 
 
 @dataclass(frozen=True)
@@ -220,7 +159,7 @@ def training_facts(results: Mapping[str, Any], examples: int | None = None) -> d
 
 
 def evaluate_on(
-    subject: Subject,
+    model: LoadedModel,
     split: LabelledSplit,
     train: Sequence[Example] | None,
     *,
@@ -229,19 +168,19 @@ def evaluate_on(
     untuned: Untuned | None = None,
 ) -> Evaluation:
     """`train`: what a baseline learns from; none is made without. `untuned`: answers to the same examples."""
-    task, examples = subject.task, split.judged
+    task, examples = model.required_task, split.judged
     if split.unseen:
         notes = [*notes, split.unseen_sentence()]
         say(notes[-1])
     began = time.perf_counter()
-    answers, cut = _answer_all(subject, split)
-    say_cut(cut, len(examples), subject.reader)
+    answers, cut = _answer_all(model, split)
+    say_cut(cut, len(examples), model.input_spec)
     seconds = time.perf_counter() - began
     judged = task.judge(examples, answers)
-    measured = task.measure(subject.network, examples, answers, subject.reader)
+    measured = task.measure(model.task_network, examples, answers, model.input_spec)
     judged.figures.update(measured.figures)
     judged.intervals.update(measured.intervals)
-    cost = {**(training or {}), "parameters": count_parameters(subject.network), **_cost(subject, examples, seconds)}
+    cost = {**(training or {}), "parameters": count_parameters(model.task_network), **_cost(model, examples, seconds)}
     baseline = None
     if train is not None:
         say("Training the classical baseline beside it ...")
@@ -276,13 +215,13 @@ def _beside(name: str, task: Task, ours: Judged, theirs: Judged, seconds: float)
     return Compared(name, theirs, seconds, gaps.get(deciding_figure(task, ours)), gaps)
 
 
-def score_on(subject: Subject, split: LabelledSplit) -> float:
+def score_on(model: LoadedModel, split: LabelledSplit) -> float:
     """The figure that decides, alone."""
-    task, answers = subject.task, _answer_all(subject, split)[0]
+    task, answers = model.required_task, _answer_all(model, split)[0]
     if isinstance(task, ScoredTask):
         return task.figures(split.judged, answers)[task.deciding]
     judged = task.judge(split.judged, answers)
-    judged.figures.update(task.measure(subject.network, split.judged, answers, subject.reader).figures)
+    judged.figures.update(task.measure(model.task_network, split.judged, answers, model.input_spec).figures)
     return judged.figures[deciding_figure(task, judged)]
 
 
@@ -295,27 +234,27 @@ def deciding_figure(task: Task, judged: Judged) -> str:
     return HITS_AT_1 if HITS_AT_1 in judged.figures else next(iter(judged.figures))
 
 
-def _answer_all(subject: Subject, split: LabelledSplit) -> tuple[list[Any], int]:
+def _answer_all(model: LoadedModel, split: LabelledSplit) -> tuple[list[Any], int]:
     """And how many were longer than the model reads."""
     examples = split.judged
-    say(f"{subject.folder or 'The model'} answers the {len(examples):,} examples of {split.where} ...")
+    say(f"{model.folder or 'The model'} answers the {len(examples):,} examples of {split.where} ...")
     answers: list[Any] = []
     cut = 0
     for start in track(range(0, len(examples), CHUNK), "Answering", unit="chunks"):
-        said, too_long = subject.answers_and_cut(examples[start : start + CHUNK])
+        said, too_long = model.answers_and_cut(examples[start : start + CHUNK])
         answers += said
         cut += too_long
     return answers, cut
 
 
-def _cost(subject: Subject, examples: Sequence[Example], seconds: float) -> dict[str, Any]:
+def _cost(model: LoadedModel, examples: Sequence[Example], seconds: float) -> dict[str, Any]:
     single = []
-    count = SINGLE_WRITTEN if isinstance(subject.task, Rewrite) else SINGLE
+    count = SINGLE_WRITTEN if isinstance(model.required_task, Rewrite) else SINGLE
     picked = np.unique(np.linspace(0, len(examples) - 1, count).astype(int))
-    subject.answers([examples[picked[0]]])  # the first makes things ready
+    model.answers([examples[picked[0]]])  # the first makes things ready
     for index in picked:
         began = time.perf_counter()
-        subject.answers([examples[index]])
+        model.answers([examples[index]])
         single.append(1000 * (time.perf_counter() - began))
     return {
         "latency_ms_p50": round(float(np.quantile(single, 0.5)), 2),

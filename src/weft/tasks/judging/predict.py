@@ -22,25 +22,26 @@ from weft.sources.archives import COMPRESSED
 from weft.sources.places import Place, ending, locate
 from weft.sources.records import BadRecord, Record
 from weft.tasks.catalog import facts_of
-from weft.tasks.judging.evaluation import Subject, say_cut
+from weft.tasks.judging.evaluation import say_cut
 from weft.tasks.labelled.columns import RoleColumns
 from weft.tasks.labelled.data import columns_of, named, open_rows, values_of
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import Example, Task, Unusable
 
 Write = Callable[[Sequence[dict[str, Any]]], None]
 PIECE = 2048  # rows
 
 
-def predict_texts(subject: Subject, texts: Sequence[Any], *, details: bool = False) -> list[dict[str, Any]]:
+def predict_texts(model: LoadedModel, texts: Sequence[Any], *, details: bool = False) -> list[dict[str, Any]]:
     """An answer to each: a text, a pair of texts, a list of words, or a dictionary by role."""
-    task = subject.task
+    task = model.required_task
     examples = []
     for number, given in enumerate(texts):
         try:
             examples.append(task.example(_by_role(task, given), with_gold=False))
         except Unusable as reason:
             raise InputError(f"Text {number} {reason}.") from None
-    answers = subject.answers(examples) if examples else []
+    answers = model.answers(examples) if examples else []
     return [task.shown(one, answer, details=details) for one, answer in zip(examples, answers, strict=True)]
 
 
@@ -66,7 +67,7 @@ def _by_role(task: Task, given: Any) -> dict[str, Any]:
 
 
 def predict_file(
-    subject: Subject,
+    model: LoadedModel,
     file: Path,
     output: Path | None,
     data: DataSection,
@@ -79,19 +80,19 @@ def predict_file(
     if output is None:
         if resume:
             raise InputError("--resume goes with --output: what was printed is not known any more.")
-        return _answer_file(subject, file, None, data, write, details=details, resume=False)
+        return _answer_file(model, file, None, data, write, details=details, resume=False)
     if not output.parent.is_dir():
         raise InputError(f"{output} cannot be written: there is no folder {output.parent}.")
     lock = output.with_name(f".{output.name}.lock")
     with locked(lock, f"{output} is being written by another process."):
         try:
-            return _answer_file(subject, file, output, data, write, details=details, resume=resume)
+            return _answer_file(model, file, output, data, write, details=details, resume=resume)
         finally:
             lock.unlink(missing_ok=True)
 
 
 def _answer_file(
-    subject: Subject,
+    model: LoadedModel,
     file: Path,
     output: Path | None,
     data: DataSection,
@@ -101,12 +102,14 @@ def _answer_file(
     resume: bool,
 ) -> dict[str, Any]:
     said = data.named_columns()
-    columns, guesses, rows = columns_of(open_rows([file], data), subject.task, said, named([file]), with_gold=False)
+    columns, guesses, rows = columns_of(
+        open_rows([file], data), model.required_task, said, named([file]), with_gold=False
+    )
     for guess in guesses:
         say(guess)
     done, passed, source = 0, 0, locate(file)
     if output is not None:
-        done = _begin(output, source.path, _asked(subject, source, columns, data, details=details), resume=resume)
+        done = _begin(output, source.path, _asked(model, source, columns, data, details=details), resume=resume)
         found = 0
         for row in islice(rows, done):
             found, passed = found + 1, passed + _size(row)
@@ -118,7 +121,7 @@ def _answer_file(
     with _sink(output, write) as put, Gauge("Answering", size, "rows") as gauge:
         gauge.go_on_from(done, passed)
         while piece := list(islice(rows, PIECE)):
-            lines, too_long = _answered(subject, piece, columns, details=details)
+            lines, too_long = _answered(model, piece, columns, details=details)
             failed += sum("error" in line for line in lines)
             cut += too_long
             put(lines)
@@ -127,15 +130,15 @@ def _answer_file(
         _note(output).unlink(missing_ok=True)
     if failed:
         say(f"{failed:,} of {gauge.documents - done:,} rows could not be answered; their lines say why.")
-    say_cut(cut, gauge.documents - done, subject.reader)
+    say_cut(cut, gauge.documents - done, model.input_spec)
     return {"rows": gauge.documents, "before": done, "failed": failed, "output": str(output) if output else None}
 
 
 def _answered(
-    subject: Subject, rows: Sequence[Record | BadRecord], columns: RoleColumns, *, details: bool
+    model: LoadedModel, rows: Sequence[Record | BadRecord], columns: RoleColumns, *, details: bool
 ) -> tuple[list[dict[str, Any]], int]:
     """A line for each row, and how many were longer than the model reads."""
-    task = subject.task
+    task = model.required_task
     examples: list[Example] = []
     faults: dict[int, str] = {}
     for number, row in enumerate(rows):
@@ -146,7 +149,7 @@ def _answered(
             examples.append(task.example(values_of(row, columns), with_gold=False))
         except Unusable as reason:
             faults[number] = f"{row.place} {reason}."
-    answers, cut = subject.answers_and_cut(examples) if examples else ([], 0)
+    answers, cut = model.answers_and_cut(examples) if examples else ([], 0)
     shown = (task.shown(one, answer, details=details) for one, answer in zip(examples, answers, strict=True))
     return [{"error": faults[number]} if number in faults else next(shown) for number in range(len(rows))], cut
 
@@ -157,14 +160,14 @@ def _size(row: Record | BadRecord) -> int:
 
 
 def _asked(
-    subject: Subject, source: Place, columns: RoleColumns, data: DataSection, *, details: bool
+    model: LoadedModel, source: Place, columns: RoleColumns, data: DataSection, *, details: bool
 ) -> dict[str, Any]:
     """What answers depend on, but for the machine."""
     files = [source.path] if source.path.is_file() else sorted(p for p in source.path.rglob("*") if p.is_file())
     return {
         "input": [source.beneath, *(sha256_of(path) for path in files)],
-        "model": subject.facts.get("files") or str(subject.folder),
-        "task": facts_of(subject.task),
+        "model": model.facts.get("files") or str(model.folder),
+        "task": facts_of(model.required_task),
         "columns": {role: list(name) if isinstance(name, tuple) else name for role, name in columns.items()},
         "encoding": data.encoding,
         **({"format": data.format} if data.format else {}),

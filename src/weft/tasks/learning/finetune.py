@@ -22,7 +22,7 @@ from weft.recipe.file import check_section, read_recipe
 from weft.recipe.finetune import FinetunePlan
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
-from weft.tasks.judging.evaluation import Evaluation, Subject, evaluate_on, score_on, training_facts
+from weft.tasks.judging.evaluation import Evaluation, evaluate_on, score_on, training_facts
 from weft.tasks.judging.report import write_task_report
 from weft.tasks.judging.untuned import Untuned, ask_untuned
 from weft.tasks.labelled.data import LabelledSplit
@@ -33,6 +33,7 @@ from weft.tasks.learning.saving import copy_model, write_task_model
 from weft.tasks.learning.splits import Splits, count_classes, read_data
 from weft.tasks.learning.train_once import count_trained, train_once
 from weft.tasks.learning.vocabulary import prepare_tokenizer
+from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import LOSS, Input, InputSpec, ScoredTask
 from weft.threads import thread_count_restored, use_threads
 from weft.train.budget import read_budget
@@ -127,7 +128,7 @@ def _judge(
     if kept.folder != folder:
         copy_model(kept.folder / MODEL, folder / MODEL)
     evaluation = evaluate_on(
-        Subject.load(folder / MODEL),
+        LoadedModel.load(folder / MODEL),
         splits.judged_on,
         splits.train.examples if given.section.baseline else None,
         training=training_facts(best, len(splits.train.examples)),
@@ -177,7 +178,7 @@ def _over_seeds(
     if test is not None:
         score = {kept.folder: evaluation.figures[evaluation.score]}
         others = [run.folder for run in runs if run is not kept]
-        score |= {place: score_on(Subject.load(place / MODEL), test) for place in others}
+        score |= {place: score_on(LoadedModel.load(place / MODEL), test) for place in others}
         found["test"] = _spread(evaluation.score, [score[run.folder] for run in runs])
     return found
 
