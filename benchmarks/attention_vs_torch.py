@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="does it run, not how fast")
     options, _ = parser.parse_known_args()
-    load = fused_attention.load_kernels
+    load = fused_attention.load_attention_kernels
     for what, (lengths, heads, width, view) in SHAPES.items():
         batch = pack([[0] * length for length in sorted(lengths, reverse=True)])
         joint = torch.randn(len(batch.tokens), 3 * heads, width, requires_grad=True)
@@ -37,7 +37,7 @@ def main() -> None:
         for dropout in (0.1, 0.0):
 
             def turn(kernels, batch=batch, joint=joint, wanted=wanted, view=view, dropout=dropout):
-                fused_attention.load_kernels = kernels
+                fused_attention.load_attention_kernels = kernels
                 q, k, v = joint.chunk(3, dim=1)
                 attend(q, k, v, batch, batch, view, scaled=True, dropout=dropout).backward(wanted)
                 joint.grad = None

@@ -8,7 +8,7 @@ from torch.func import functional_call
 
 import weft
 from weft.model import attention, fused_attention
-from weft.model.attention import View, attend, visible
+from weft.model.attention import View, attend, visibility_mask
 from weft.model.network import outline
 from weft.model.packed import pack
 
@@ -49,7 +49,7 @@ def test_attend_is_the_formula(lengths, causal, window, dropout, kv_heads):
 @pytest.mark.parametrize("window", [0, 1, 3, 64])
 @pytest.mark.parametrize("length", [1, 2, 5, 130])
 def test_a_local_mask_reaches_exactly_the_window(window, length):
-    mask = visible(length, window, causal=False)
+    mask = visibility_mask(length, window, causal=False)
     for i in range(length):
         assert mask[i].nonzero().flatten().tolist() == list(range(max(0, i - window), min(length, i + window + 1)))
 
@@ -81,7 +81,7 @@ def test_dropout_in_attention_keeps_the_mean(causal, width):
     torch.testing.assert_close(noisy.mean(0), plain, atol=0.3, rtol=0)
 
 
-needs_kernels = pytest.mark.skipif(fused_attention.load_kernels() is None, reason="no C compiler")
+needs_kernels = pytest.mark.skipif(fused_attention.load_attention_kernels() is None, reason="no C compiler")
 
 
 def batches_of(*lengths):
@@ -139,7 +139,7 @@ def test_what_the_kernel_drops_forward_it_drops_backward(causal):
         a, b, c = (x[rows].transpose(0, 1) for x in (q, k, v))
         scores = a @ b.mT / math.sqrt(32)
         if causal:
-            scores = scores.masked_fill(~visible(scores.shape[1], None, causal=True), -math.inf)
+            scores = scores.masked_fill(~visibility_mask(scores.shape[1], None, causal=True), -math.inf)
         mask = kept[rows, :, : scores.shape[1]].transpose(0, 1)
         by_formula.append(((scores.softmax(-1) * mask) @ c).transpose(0, 1))
     wanted = torch.randn(52, 3, 32)
@@ -233,7 +233,7 @@ def test_under_autocast_on_a_gpu_rotated_heads_reach_the_kernel_for_variable_len
 def test_long_sequences_with_a_window_take_our_kernel_and_without_one_torchs():
     def is_ours(length, window, dropout=0.0):
         q, (batch,) = torch.empty(length, 1, 16), batches_of([length])
-        return fused_attention.is_fused(q, q, q, batch, window=window, dropout=dropout)
+        return fused_attention.can_attend_fused(q, q, q, batch, window=window, dropout=dropout)
 
     assert is_ours(2048, 64) and is_ours(512, None) and is_ours(2048, None, dropout=0.1)
     assert not is_ours(2048, None)

@@ -16,7 +16,7 @@ SHAPE = {"vocabulary": 100, "layers": 3, "width": 32, "heads": 2}
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "llama", "qwen3", "modernbert"])
 def test_it_agrees_with_torchs_counter(family, monkeypatch):
-    monkeypatch.setattr(fused_attention, "load_kernels", lambda: None)  # torch sees into no kernel of ours
+    monkeypatch.setattr(fused_attention, "load_attention_kernels", lambda: None)  # torch sees into no kernel of ours
     network = weft.create(family, **SHAPE).network
     kind = next(iter(network.heads))
     batch = pack([np.arange(20), np.arange(20), np.arange(7)])

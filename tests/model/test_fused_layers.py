@@ -7,13 +7,13 @@ from torch.nn import functional as F
 
 import weft
 from weft.model import fused_attention, fused_layers
-from weft.model.fused_layers import branch, gate, norm_of_sum, ready_heads, rms_norm
+from weft.model.fused_layers import gate, norm_and_input, norm_of_sum, prepare_heads, rms_norm
 from weft.model.norm import RMSNorm
 from weft.model.packed import pack
 from weft.model.positions import Rotary, rotary_table
 
 pytestmark = [
-    pytest.mark.skipif(fused_layers.load_library() is None, reason="no C compiler"),
+    pytest.mark.skipif(fused_layers.load_layer_kernels() is None, reason="no C compiler"),
     pytest.mark.usefixtures("two_threads"),
 ]
 ROWS = [1, 5, 16, 53]
@@ -74,7 +74,7 @@ class _Branch(nn.Module):
         self.norm = norm
 
     def forward(self, x):
-        return branch(self.norm, x)
+        return norm_and_input(self.norm, x)
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -135,7 +135,7 @@ def test_heads_made_ready(rows, with_norms, counts):
     def ours(heads, *gains):
         for norm, gain in zip(norms, gains, strict=False):
             norm.weight = nn.Parameter(gain)
-        return [part * 1 for part in ready_heads(heads, counts, norms, table)]
+        return [part * 1 for part in prepare_heads(heads, counts, norms, table)]
 
     def formula(heads, *gains):
         q, k, v = heads.split(list(counts), dim=1)
@@ -165,8 +165,8 @@ def test_a_network_is_the_same_with_and_without_kernels(family, monkeypatch):
         return [hidden, *(p.grad.clone() for p in network.parameters() if p.grad is not None)]
 
     fused = both()
-    monkeypatch.setattr(fused_layers, "load_library", lambda: None)
-    monkeypatch.setattr(fused_attention, "load_kernels", lambda: None)
+    monkeypatch.setattr(fused_layers, "load_layer_kernels", lambda: None)
+    monkeypatch.setattr(fused_attention, "load_attention_kernels", lambda: None)
     for a, b in zip(fused, both(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
@@ -192,13 +192,13 @@ def test_more_dimensions_take_the_formula():
     torch.testing.assert_close(gate(x), gate(x.flatten(0, 1)).view(2, 3, 4))
     norm, s = nn.LayerNorm(8), torch.randn(2, 3, 8)
     torch.testing.assert_close(norm_of_sum(norm, x, s, 0.0), norm(x + s))
-    torch.testing.assert_close(branch(norm, x)[0], norm(x))
+    torch.testing.assert_close(norm_and_input(norm, x)[0], norm(x))
 
 
 def test_the_way_that_goes_on_may_be_the_only_one_that_is_used():
     x = torch.randn(4, 8, requires_grad=True)
     for norm in (RMSNorm(8, eps=1e-5), nn.LayerNorm(8)):
-        assert torch.equal(torch.autograd.grad(branch(norm, x)[1].sum(), x)[0], torch.ones(4, 8))
+        assert torch.equal(torch.autograd.grad(norm_and_input(norm, x)[1].sum(), x)[0], torch.ones(4, 8))
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "qwen3", "t5"])

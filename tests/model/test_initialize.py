@@ -7,7 +7,7 @@ from torch import nn
 import weft
 from weft.model.families import design
 from weft.model.initialize import InitSpec, draw_normal, initialize
-from weft.model.network import Network, create
+from weft.model.network import Network, create_network
 
 SHAPE = {"vocabulary": 60, "width": 32, "heads": 2}
 FAMILIES = ["bert", "gpt2", "llama", "qwen3", "t5", "transformer", "modernbert", "lstm"]
@@ -15,7 +15,7 @@ FAMILIES = ["bert", "gpt2", "llama", "qwen3", "t5", "transformer", "modernbert",
 
 def weights(family, seed=1, head=None, **settings):
     _, architecture = design(family, head=head, **{**SHAPE, "layers": 2, **settings})
-    return create(architecture, seed).state_dict()
+    return create_network(architecture, seed).state_dict()
 
 
 def assert_shared_are_equal(ours, others, but=()):
@@ -63,7 +63,7 @@ def test_values_are_drawn_in_float32_whatever_the_network_holds():
     _, architecture = design("bert", **SHAPE, layers=1)
     half = Network(architecture).to(torch.bfloat16)
     initialize(half, architecture.init, layers=1, seed=3)
-    for name, weight in create(architecture, 3).state_dict().items():
+    for name, weight in create_network(architecture, 3).state_dict().items():
         assert torch.equal(half.state_dict()[name], weight.to(torch.bfloat16)), name
 
 

@@ -13,13 +13,14 @@ from torch.library import opcheck
 import weft
 from weft.model import fused_attention, fused_layers
 from weft.model.attention import View, attend
-from weft.model.fused_layers import branch, gate, norm_of_sum
+from weft.model.fused_layers import gate, norm_and_input, norm_of_sum
 from weft.model.norm import RMSNorm
 from weft.model.packed import pack
 from weft.model.positions import Rotary, rotary_table
 
 pytestmark = pytest.mark.skipif(
-    fused_layers.load_library() is None or fused_attention.load_kernels() is None, reason="no C compiler"
+    fused_layers.load_layer_kernels() is None or fused_attention.load_attention_kernels() is None,
+    reason="no C compiler",
 )
 BATCH = pack([[1] * 20, [2] * 13])
 ops = torch.ops.weft
@@ -135,12 +136,12 @@ def test_tensors_that_are_shared_out_take_the_formulas(mesh, how):
     torch.manual_seed(0)
     x, s, up = torch.randn(33, 16), torch.randn(33, 16), torch.randn(33, 32)
     norm, rms = torch.nn.LayerNorm(16), RMSNorm(16, eps=1e-6)
-    plain = norm_of_sum(norm, x, s, 0.0), branch(rms, x)[0], gate(up)
+    plain = norm_of_sum(norm, x, s, 0.0), norm_and_input(rms, x)[0], gate(up)
     for module in (norm, rms):
         for name, weight in list(module.named_parameters()):
             setattr(module, name, torch.nn.Parameter(distribute_tensor(weight.detach(), mesh, [Replicate()])))
     x, s, up = (distribute_tensor(one, mesh, [how]) for one in (x, s, up))
-    ours = norm_of_sum(norm, x, s, 0.0), branch(rms, x)[0], gate(up)
+    ours = norm_of_sum(norm, x, s, 0.0), norm_and_input(rms, x)[0], gate(up)
     for one, other in zip(plain, ours, strict=True):
         assert isinstance(other, DTensor)
         torch.testing.assert_close(one, other.full_tensor(), atol=1e-5, rtol=1e-5)

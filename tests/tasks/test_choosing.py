@@ -8,7 +8,7 @@ import yaml
 
 from small_tasks import finetune, report_of, rows_of, weft, write_rows
 from weft.model.families import design
-from weft.model.network import create
+from weft.model.network import create_network
 from weft.tasks.learning.plan import FEWEST_EXAMPLES
 from weft.tokens.order import Order
 from weft.train.loop import Hooks, TrainSpec, train
@@ -38,7 +38,7 @@ class Nothing:
     ([0.5, 0.5, 0.5], [1.0, 1.0, 1.0], 1),
 ])  # fmt: skip
 def test_of_steps_with_the_same_figure_the_one_with_the_lower_loss_is_the_best(figures, losses, best, tmp_path):
-    network = create(design("gpt2", layers=1, width=16, heads=2, vocabulary=8, positions=8)[1], 0)
+    network = create_network(design("gpt2", layers=1, width=16, heads=2, vocabulary=8, positions=8)[1], 0)
     measured = iter(
         {"validation_loss": loss, "validation_figure": figure} for figure, loss in zip(figures, losses, strict=True)
     )

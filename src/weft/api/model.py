@@ -20,7 +20,7 @@ from weft.generate.writer import Writer
 from weft.interchange.folder import OWN_FORMAT, Description, save_format, write_model
 from weft.model.families import design
 from weft.model.heads import mean_of_each
-from weft.model.network import create as create_network
+from weft.model.network import create_network
 from weft.progress import say
 from weft.tasks.crf import CRF_FILE
 from weft.tasks.judging.predict import is_alone, predict_texts

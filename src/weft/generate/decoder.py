@@ -44,7 +44,7 @@ class Decoder:
             source = pack(sources).to(self.device)
             self.past.read_source(network.encode(source), source)
         batch = pack(prompts).to(self.device)
-        hidden = network.read_on(batch, self.past)
+        hidden = network.forward_with_past(batch, self.past)
         self.positions = batch.positions[batch.last]  # of the newest token
         self.logits = self.head(hidden, batch, batch.last).float()
         if not bool(self.logits.isfinite().all()):
@@ -69,7 +69,7 @@ class Decoder:
         )
         if isinstance(self.past, KeyValueCache):
             self.past.open_column()
-        self.logits = self.head(self.network.read_on(batch, self.past), batch).float()
+        self.logits = self.head(self.network.forward_with_past(batch, self.past), batch).float()
 
     def keep(self, rows: np.ndarray) -> None:
         """Only these rows go on; one may be there several times. In order."""

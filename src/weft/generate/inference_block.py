@@ -83,11 +83,11 @@ class _CrossAttention:
 
 class _FeedForward:
     def __init__(self, feedforward: FeedForward, *, int8: bool) -> None:
-        self.bend = feedforward.bend
+        self.apply_activation = feedforward.apply_activation
         self.up, self.down = layout_of(feedforward.up, int8=int8), layout_of(feedforward.down, int8=int8)
 
     def add_to(self, sum_: Tensor, x: Tensor) -> Tensor:
-        return self.down.add_to(sum_, self.bend(self.up(x), activate_in_place))
+        return self.down.add_to(sum_, self.apply_activation(self.up(x), activate_in_place))
 
 
 def _norm(norm: nn.Module | None) -> Callable[[Tensor], Tensor] | None:

@@ -6,7 +6,7 @@ from weft.errors import FolderError
 from weft.model.feedforward import Activation
 
 # transformers has several names for one function; we write the first of each.
-ACTIVATIONS: dict[str, Activation] = {
+_ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
     "relu": "relu",
@@ -20,14 +20,14 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def theirs(activation: Activation) -> str:
-    return next(name for name, ours in ACTIVATIONS.items() if ours == activation)
+def activation_to_hf(activation: Activation) -> str:
+    return next(name for name, ours in _ACTIVATIONS.items() if ours == activation)
 
 
-def ours(name: str, key: str) -> Activation:
-    if name not in ACTIVATIONS:
-        raise FolderError(f"config.json: {key} {name!r} is not supported; known: {', '.join(ACTIVATIONS)}.")
-    return ACTIVATIONS[name]
+def activation_from_hf(name: str, key: str) -> Activation:
+    if name not in _ACTIVATIONS:
+        raise FolderError(f"config.json: {key} {name!r} is not supported; known: {', '.join(_ACTIVATIONS)}.")
+    return _ACTIVATIONS[name]
 
 
 def check_type(value: Any, wanted: Any, key: str) -> Any:

@@ -40,7 +40,7 @@ class Dialect:
                 continue
             value = config.get(key, self.defaults.get(key))
             if "activation" in knob:
-                settings[knob] = config_values.ours(str(value), key)
+                settings[knob] = config_values.activation_from_hf(str(value), key)
             else:
                 settings[knob] = config_values.check_type(value, types[knob], key)
         return self.family(**{**settings, **self.read(config)})
@@ -49,7 +49,7 @@ class Dialect:
         config: dict[str, Any] = {"architectures": [self.classes[head]], "model_type": self.model_type}
         for key, knob in self.knobs.items():
             value = getattr(family, knob)
-            config[key] = config_values.theirs(value) if "activation" in knob else value
+            config[key] = config_values.activation_to_hf(value) if "activation" in knob else value
         return {**config, **self.tokens(vocabulary), **self.write(family)}
 
     def head_of(self, config: dict[str, Any]) -> str:

@@ -26,9 +26,9 @@ from weft.interchange.gpt2 import GPT2
 from weft.interchange.llama import LLAMA, QWEN3
 from weft.interchange.marian import MARIAN
 from weft.interchange.modernbert import MODERNBERT
-from weft.interchange.pooling import FILES as POOLING_FILES
+from weft.interchange.pooling import POOLING_FILES
 from weft.interchange.t5 import T5_DIALECT
-from weft.interchange.tensor_files import FLOATS, SINGLE, TensorFiles, write_tensors
+from weft.interchange.tensor_files import FLOAT_TYPES, SINGLE_FILE, TensorFiles, write_tensors
 from weft.interchange.weight_map import Plan, plan
 from weft.model.families.family import Family
 from weft.model.network import Architecture, Network, outline
@@ -155,7 +155,7 @@ def write_model(
         tensors |= dict(zip(entry.theirs, parts, strict=True))
     tensors |= {name: tensors[original].clone() for name, original in network_plan.copies.items()}
     with replace_folder(folder, mark="config.json", ours=OURS) as new:
-        write_tensors(tensors, new / SINGLE)
+        write_tensors(tensors, new / SINGLE_FILE)
         (new / "config.json").write_bytes(to_json(config))
         if (generation := _generation_config(network.architecture, config)) is not None:
             (new / GENERATION).write_bytes(to_json({**generation, **description.generation}))
@@ -263,7 +263,7 @@ def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: di
     for name, shape in required.items():
         if name in names and files.shapes[names[name]] != shape:
             problems.append(f"{name} has shape {files.shapes[names[name]]}; config.json makes it {shape}.")
-        elif name in names and files.stored_as(names[name]) not in FLOATS:
+        elif name in names and files.stored_as(names[name]) not in FLOAT_TYPES:
             problems.append(f"{name} is stored as {files.stored_as(names[name])}; weights must be floats.")
     for name in [] if problems else _differing(network_plan.aliases, files, names):
         problems.append(f"{name} should equal {network_plan.aliases[name]}, but it holds other values.")

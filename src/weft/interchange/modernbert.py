@@ -7,7 +7,7 @@ from weft.errors import FolderError
 from weft.interchange.config_values import check_type
 from weft.interchange.dialect import Dialect
 from weft.interchange.weight_map import Link, link
-from weft.model.families.family import MOST
+from weft.model.families.family import LARGEST_SETTINGS
 from weft.model.families.modernbert import ModernBert
 from weft.model.network import Architecture
 
@@ -35,8 +35,8 @@ def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
 def _read(config: dict[str, Any]) -> dict[str, Any]:
     """transformers 5 lists `layer_types`; before, there was `global_attn_every_n_layers`."""
     layers = check_type(config.get("num_hidden_layers"), int, "num_hidden_layers")
-    if layers > MOST["layers"]:
-        raise FolderError(f"config.json: num_hidden_layers {layers:,} is more than {MOST['layers']:,}.")
+    if layers > LARGEST_SETTINGS["layers"]:
+        raise FolderError(f"config.json: num_hidden_layers {layers:,} is more than {LARGEST_SETTINGS['layers']:,}.")
     types = config.get("layer_types")
     if types is None:
         every = check_type(config.get("global_attn_every_n_layers", 3), int, "global_attn_every_n_layers")

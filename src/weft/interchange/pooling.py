@@ -13,10 +13,15 @@ from typing import Any, Literal
 from weft.errors import FolderError
 from weft.folders import read_json
 
-FILES = ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-Kind = Literal["mean", "first", "last"]
+POOLING_FILES = (
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+PoolingKind = Literal["mean", "first", "last"]
 # Before version 5 there was a switch per kind, since then one name.
-KINDS: dict[str, Kind] = {
+_POOLING_KINDS: dict[str, PoolingKind] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "first",
     "pooling_mode_lasttoken": "last",
@@ -28,7 +33,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Pooling:
-    kind: Kind = "mean"
+    kind: PoolingKind = "mean"
     normalize: bool = False  # to length 1
     most_tokens: int | None = None
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
@@ -41,7 +46,7 @@ def read_pooling(folder: Path) -> Pooling:
     modules = _read_modules(folder / "modules.json")
     if modules[:1] != ["Transformer"] or set(modules[1:]) - {"Pooling", "Normalize"}:
         raise FolderError(f"{folder / 'modules.json'}: vectors made by {' + '.join(modules)} are not supported.")
-    files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}
+    files = {name: (folder / name).read_bytes() for name in POOLING_FILES if (folder / name).is_file()}
     limit = _optional(folder / "sentence_bert_config.json").get("max_seq_length")
     kind = _read_kind(folder / "1_Pooling/config.json") if "Pooling" in modules else "mean"
     return Pooling(kind, "Normalize" in modules, limit if isinstance(limit, int) and limit > 0 else None, files)
@@ -54,7 +59,7 @@ def _read_modules(file: Path) -> list[str]:
         raise FolderError(f"{file} is not a list of modules.") from None
 
 
-def _read_kind(file: Path) -> Kind:
+def _read_kind(file: Path) -> PoolingKind:
     settings = _optional(file)
     named = settings.get("pooling_mode")
     chosen = (
@@ -62,9 +67,9 @@ def _read_kind(file: Path) -> Kind:
     )
     if not chosen:
         return "mean"
-    if len(chosen) > 1 or chosen[0] not in KINDS:
+    if len(chosen) > 1 or chosen[0] not in _POOLING_KINDS:
         raise FolderError(f"{file}: pooling by {', '.join(chosen)} is not supported; mean, cls and last token are.")
-    return KINDS[chosen[0]]
+    return _POOLING_KINDS[chosen[0]]
 
 
 def _optional(file: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.errors import FolderError
-from weft.interchange.config_values import ours, require, theirs
+from weft.interchange.config_values import activation_from_hf, activation_to_hf, require
 from weft.interchange.dialect import Dialect, joined
 from weft.interchange.weight_map import Link, link
 from weft.model.families.t5 import T5
@@ -62,14 +62,14 @@ def _read(config: dict[str, Any]) -> dict[str, Any]:
     return {
         "gated": gated,
         # The name predates the exact GELU in transformers: here it means the tanh form.
-        "activation": "gelu-tanh" if proj == "gated-gelu" else ours(name, "feed_forward_proj"),
+        "activation": "gelu-tanh" if proj == "gated-gelu" else activation_from_hf(name, "feed_forward_proj"),
         "tied": not untied,
         "output_scaled": bool(config.get("scale_decoder_outputs", not untied)),
     }
 
 
 def _write(family: T5) -> dict[str, Any]:
-    name = "gelu" if family.gated and family.activation == "gelu-tanh" else theirs(family.activation)
+    name = "gelu" if family.gated and family.activation == "gelu-tanh" else activation_to_hf(family.activation)
     return {
         "feed_forward_proj": f"gated-{name}" if family.gated else name,
         "num_decoder_layers": family.decoder_layers or family.layers,

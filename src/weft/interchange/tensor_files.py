@@ -15,9 +15,9 @@ from torch import Tensor
 
 from weft.errors import FolderError
 
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-FLOATS = {"F64", "F32", "F16", "BF16"}
+SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+FLOAT_TYPES = {"F64", "F32", "F16", "BF16"}
 
 
 class TensorFiles:
@@ -27,13 +27,13 @@ class TensorFiles:
         self._file_of: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._kinds: dict[str, str] = {}
-        expected = _read_index(folder) if (folder / INDEX).is_file() else None
+        expected = _read_index(folder) if (folder / INDEX_FILE).is_file() else None
         for file in _weight_files(folder, expected):
             self._read_header(file)
         if expected is not None:
             for name, shard in expected.items():
                 if name not in self.shapes:
-                    raise FolderError(f"{folder / INDEX} says that {name} is in {shard}, but it is not there.")
+                    raise FolderError(f"{folder / INDEX_FILE} says that {name} is in {shard}, but it is not there.")
 
     def _read_header(self, file: Path) -> None:
         try:
@@ -71,30 +71,30 @@ def _weight_files(folder: Path, expected: dict[str, str] | None) -> list[Path]:
         files = [folder / shard for shard in sorted(set(expected.values()))]
         for file in files:
             if not file.is_file():
-                raise FolderError(f"{file} is missing: {INDEX} names it as a shard.")
+                raise FolderError(f"{file} is missing: {INDEX_FILE} names it as a shard.")
         return files
-    if (folder / SINGLE).is_file():
-        return [folder / SINGLE]
-    if pickled := sorted(file.name for file in folder.iterdir() if file.suffix in PICKLED):
+    if (folder / SINGLE_FILE).is_file():
+        return [folder / SINGLE_FILE]
+    if pickled := sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLE_SUFFIXES):
         raise FolderError(
             f"{folder} holds its weights as a pickle ({pickled[0]}), which can run code when it is opened, so weft "
             "does not open it. Convert it where you trust it: "
             "transformers.AutoModel.from_pretrained(folder).save_pretrained(new_folder, safe_serialization=True)."
         )
-    raise FolderError(f"{folder} has no weights: neither {SINGLE} nor {INDEX} is there.")
+    raise FolderError(f"{folder} has no weights: neither {SINGLE_FILE} nor {INDEX_FILE} is there.")
 
 
 def _read_index(folder: Path) -> dict[str, str]:
     try:
-        shards = json.loads((folder / INDEX).read_text("utf-8"))["weight_map"]
+        shards = json.loads((folder / INDEX_FILE).read_text("utf-8"))["weight_map"]
         pairs = list(shards.items())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FolderError(f"{folder / INDEX} is not an index of shards: {_reason(error)}.") from error
+        raise FolderError(f"{folder / INDEX_FILE} is not an index of shards: {_reason(error)}.") from error
     for name, shard in pairs:
         # A name with a path in it could point anywhere on the disk.
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
             raise FolderError(
-                f"{folder / INDEX}: {name} is said to be in {shard!r}, which is not a file name of a shard."
+                f"{folder / INDEX_FILE}: {name} is said to be in {shard!r}, which is not a file name of a shard."
             )
     return shards
 

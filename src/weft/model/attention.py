@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from weft.model.dropout import drop
-from weft.model.fused_attention import attend_fused, is_fused
-from weft.model.fused_layers import ready_heads, widened
+from weft.model.fused_attention import attend_fused, can_attend_fused
+from weft.model.fused_layers import prepare_heads, to_float32
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 
@@ -79,7 +79,7 @@ class Attention(nn.Module):
         spec = self.spec
         heads = self.qkv(x_TW).view(len(x_TW), -1, spec.head_width)
         counts = (spec.heads, spec.key_value_heads, spec.key_value_heads)
-        q, k, v = ready_heads(heads, counts, (self.query_norm, self.key_norm), view.rotary)
+        q, k, v = prepare_heads(heads, counts, (self.query_norm, self.key_norm), view.rotary)
         if past is None:
             mixed = attend(q, k, v, batch, batch, view, scaled=spec.scaled, dropout=spec.dropout * self.training)
         else:
@@ -136,10 +136,10 @@ def attend(
 ) -> Tensor:
     """Each query sequence over its own key sequence; flat in, flat out (T, H, D)."""
     scale = q_THD.shape[-1] ** -0.5 if scaled else 1.0
-    q_THD, k_THD, v_THD = map(widened, (q_THD, k_THD, v_THD))
+    q_THD, k_THD, v_THD = map(to_float32, (q_THD, k_THD, v_THD))
     if _has_varlen(q_THD, view) and not dropout:
         return _attend_varlen(q_THD, k_THD, v_THD, queries, keys, view, scale)
-    if view.bias is None and is_fused(q_THD, k_THD, v_THD, keys, window=view.window, dropout=dropout):
+    if view.bias is None and can_attend_fused(q_THD, k_THD, v_THD, keys, window=view.window, dropout=dropout):
         return attend_fused(
             q_THD, k_THD, v_THD, queries, keys, causal=view.causal, window=view.window, scale=scale, dropout=dropout
         )
@@ -212,13 +212,13 @@ def _is_plain(length: int, view: View) -> bool:
 
 def _mask(length: int, view: View, device: torch.device) -> Tensor:
     """(H, L, L) to add to the scores, or (L, L) of what may be seen."""
-    seen = visible(length, view.window, causal=view.causal, device=device)
+    seen = visibility_mask(length, view.window, causal=view.causal, device=device)
     if view.bias is None:
         return seen
     return view.bias[length] if view.window is None else view.bias[length].masked_fill(~seen, -torch.inf)
 
 
-def visible(length: int, window: int | None, *, causal: bool, device: torch.device | None = None) -> Tensor:
+def visibility_mask(length: int, window: int | None, *, causal: bool, device: torch.device | None = None) -> Tensor:
     """(L, L), true where |query − key| ≤ window (and the key is not ahead, if causal)."""
     reach = length if window is None else window
     place = torch.arange(length, device=device)

@@ -14,13 +14,13 @@ from torch.autograd.function import once_differentiable
 
 from weft.compiled import Kernel, open_library, operator, threads
 
-SOURCE = Path(__file__).with_name("attention.c")
+_SOURCE = Path(__file__).with_name("attention.c")
 # What both operators are told beside the tensors they compute with. No key_starts: those of the queries.
-VIEW = "Tensor starts, Tensor? key_starts, SymInt longest, bool causal, SymInt? window, float scale, float dropout, "
-VIEW += "Tensor? seed"
+_VIEW = "Tensor starts, Tensor? key_starts, SymInt longest, bool causal, SymInt? window, float scale, float dropout, "
+_VIEW += "Tensor? seed"
 
 
-class Kernels(NamedTuple):
+class AttentionKernels(NamedTuple):
     forward: Kernel
     backward: Kernel
     scratch: Kernel
@@ -48,9 +48,11 @@ class Shape(ctypes.Structure):
 
 
 @functools.cache
-def open_kernels() -> Kernels:
-    found = open_library(SOURCE)
-    kernels = Kernels(found.weft_attention, found.weft_attention_backward, found.weft_scratch, found.weft_wide())
+def open_kernels() -> AttentionKernels:
+    found = open_library(_SOURCE)
+    kernels = AttentionKernels(
+        found.weft_attention, found.weft_attention_backward, found.weft_scratch, found.weft_wide()
+    )
     pointer, strided = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int64]
     kernels.forward.argtypes = [*strided * 3, *[pointer] * 4, ctypes.c_int]
     kernels.backward.argtypes = [*strided * 3, *[pointer] * 3, *strided * 3, *[pointer] * 2, ctypes.c_int]
@@ -124,9 +126,11 @@ def _backward_shapes(
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-_attention = operator(f"attention(Tensor q, Tensor k, Tensor v, {VIEW}) -> (Tensor, Tensor)", _forward, _forward_shapes)
+_attention = operator(
+    f"attention(Tensor q, Tensor k, Tensor v, {_VIEW}) -> (Tensor, Tensor)", _forward, _forward_shapes
+)
 _attention_backward = operator(
-    f"attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor sums, {VIEW})"
+    f"attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor sums, {_VIEW})"
     " -> (Tensor, Tensor, Tensor)",
     _backward,
     _backward_shapes,
@@ -166,5 +170,5 @@ def _places(*tensors: Tensor) -> list[int]:
     return [x.data_ptr() for x in tensors]
 
 
-def _scratch(kernels: Kernels, shape: Shape) -> Tensor:
+def _scratch(kernels: AttentionKernels, shape: Shape) -> Tensor:
     return torch.empty(threads() * kernels.scratch(ctypes.addressof(shape)), dtype=torch.float32, device="cpu")

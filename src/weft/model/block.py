@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from weft.model.attention import Attention, AttentionSpec, CrossAttention, LayerPast, View
 from weft.model.dropout import Dropout
 from weft.model.feedforward import FeedForward, FeedForwardSpec
-from weft.model.fused_layers import Norm, branch, norm_of_sum
+from weft.model.fused_layers import Norm, norm_and_input, norm_of_sum
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 
@@ -63,5 +63,5 @@ class Block(nn.Module):
             return x + drop(sublayer(x))
         if self.post:
             return norm_of_sum(norm, x, sublayer(x), drop.p * self.training)
-        normal, x = branch(norm, x)
+        normal, x = norm_and_input(norm, x)
         return x + drop(sublayer(normal))

@@ -22,10 +22,10 @@ class Dropout(nn.Module):
 def drop(x: Tensor, p: float) -> Tensor:
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    return x * kept(x.shape, p, x.dtype)
+    return x * dropout_mask(x.shape, p, x.dtype)
 
 
-def kept(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
+def dropout_mask(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
     """What to multiply by: 0 with probability p, else 1 / (1 − p)."""
     size = shape.numel()
     bits = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:size]

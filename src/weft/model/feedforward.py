@@ -40,9 +40,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x_TW: Tensor) -> Tensor:
         activation = activate if _is_watched(self.up) else activate_in_place
-        return self.down(self.dropout(self.bend(self.up(x_TW), activation)))
+        return self.down(self.dropout(self.apply_activation(self.up(x_TW), activation)))
 
-    def bend(self, x: Tensor, activation: Callable[[Tensor, Activation], Tensor]) -> Tensor:
+    def apply_activation(self, x: Tensor, activation: Callable[[Tensor, Activation], Tensor]) -> Tensor:
         """What happens between the matrices."""
         if not self.spec.gated:
             return activation(x, self.spec.activation)

@@ -12,19 +12,21 @@ import torch
 from torch import Tensor
 
 from weft.compiled import are_plain, load_tried
-from weft.model.attention_kernel import Attend, Kernels, open_kernels
-from weft.model.attention_trials import TRIALS
+from weft.model.attention_kernel import Attend, AttentionKernels, open_kernels
+from weft.model.attention_trials import ATTENTION_TRIALS
 from weft.model.packed import Packed
 
-LONG = 512  # tokens; beyond, without dropout and without a window, torch's kernel is as fast
+_TORCH_IS_AS_FAST_ABOVE = 512  # tokens; beyond, without dropout and without a window, torch's kernel is as fast
 
 
-def is_fused(q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, keys: Packed, *, window: int | None, dropout: float) -> bool:
+def can_attend_fused(
+    q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, keys: Packed, *, window: int | None, dropout: float
+) -> bool:
     """Whether this is done here."""
     if not are_plain(q_THD, k_THD, v_THD):
         return False
     longest = max(keys.lengths, default=0)
-    if not dropout and longest > LONG and (window is None or longest <= window + 1):
+    if not dropout and longest > _TORCH_IS_AS_FAST_ABOVE and (window is None or longest <= window + 1):
         return False
     wide = register_width()
     return wide > 0 and q_THD.shape[-1] % wide == 0
@@ -57,10 +59,10 @@ def attend_fused(
 @torch.compiler.assume_constant_result
 def register_width() -> int:
     """Floats in a register: heads must be as wide, or a multiple. 0 without kernels."""
-    kernels = load_kernels()
+    kernels = load_attention_kernels()
     return 0 if kernels is None else kernels.wide
 
 
 @functools.cache
-def load_kernels() -> Kernels | None:
-    return load_tried("attention", open_kernels, TRIALS)
+def load_attention_kernels() -> AttentionKernels | None:
+    return load_tried("attention", open_kernels, ATTENTION_TRIALS)

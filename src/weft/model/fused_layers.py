@@ -16,28 +16,28 @@ from torch.nn import functional as F
 from weft.compiled import are_plain, load_tried
 from weft.model.dropout import drop
 from weft.model.layer_passes import Gate, Heads, Layer, Rms, library
-from weft.model.layer_trials import TRIALS
+from weft.model.layer_trials import LAYER_TRIALS
 from weft.model.positions import rotate
 
 Norm = nn.LayerNorm | nn.RMSNorm
 
 
-def is_fused(*tensors: Tensor) -> bool:
+def can_fuse(*tensors: Tensor) -> bool:
     """Whether a pass over these is done here."""
     return are_plain(*tensors) and all(x.is_contiguous() for x in tensors) and has_passes()
 
 
 @torch.compiler.assume_constant_result
 def has_passes() -> bool:
-    return load_library() is not None
+    return load_layer_kernels() is not None
 
 
 @functools.cache
-def load_library() -> ctypes.CDLL | None:
-    return load_tried("layers", library, TRIALS)
+def load_layer_kernels() -> ctypes.CDLL | None:
+    return load_tried("layers", library, LAYER_TRIALS)
 
 
-def widened(x: Tensor) -> Tensor:
+def to_float32(x: Tensor) -> Tensor:
     """What a product gave in bfloat16, under autocast: on CPU the passes after it are in fp32."""
     if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and has_passes():
         return x.float()
@@ -45,14 +45,14 @@ def widened(x: Tensor) -> Tensor:
 
 
 def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
-    if x.dim() == 2 and is_fused(x, gain):
+    if x.dim() == 2 and can_fuse(x, gain):
         return Rms.apply(x, gain, epsilon)[0]
     return F.rms_norm(x, gain.shape, gain, epsilon)
 
 
-def branch(norm: Norm, x_TW: Tensor) -> tuple[Tensor, Tensor]:
+def norm_and_input(norm: Norm, x_TW: Tensor) -> tuple[Tensor, Tensor]:
     """(norm(x), x): the gradients of both ways meet in one pass."""
-    if x_TW.dim() != 2 or not is_fused(x_TW, *_weights(norm)):
+    if x_TW.dim() != 2 or not can_fuse(x_TW, *_weights(norm)):
         return norm(x_TW), x_TW
     if isinstance(norm, nn.RMSNorm):
         return Rms.apply(x_TW, norm.weight, norm.eps)
@@ -61,8 +61,8 @@ def branch(norm: Norm, x_TW: Tensor) -> tuple[Tensor, Tensor]:
 
 def norm_of_sum(norm: Norm, x_TW: Tensor, s_TW: Tensor, dropout: float) -> Tensor:
     """norm(x + drop(s))."""
-    s_TW = widened(s_TW)
-    if not isinstance(norm, nn.LayerNorm) or x_TW.dim() != 2 or not is_fused(x_TW, s_TW, *_weights(norm)):
+    s_TW = to_float32(s_TW)
+    if not isinstance(norm, nn.LayerNorm) or x_TW.dim() != 2 or not can_fuse(x_TW, s_TW, *_weights(norm)):
         return norm(x_TW + (drop(s_TW, dropout) if dropout else s_TW))
     normal, _ = Layer.apply(x_TW, s_TW, norm.weight, norm.bias, norm.eps, dropout)
     return normal
@@ -70,24 +70,24 @@ def norm_of_sum(norm: Norm, x_TW: Tensor, s_TW: Tensor, dropout: float) -> Tenso
 
 def gate(up_TI: Tensor) -> Tensor:
     """SwiGLU's bend of the two halves: silu(a) b."""
-    up_TI = widened(up_TI)
-    if up_TI.dim() == 2 and is_fused(up_TI):
+    up_TI = to_float32(up_TI)
+    if up_TI.dim() == 2 and can_fuse(up_TI):
         return Gate.apply(up_TI)
     a, b = up_TI.chunk(2, dim=-1)
     return F.silu(a) * b
 
 
-def ready_heads(
+def prepare_heads(
     heads_THD: Tensor,
     counts: Sequence[int],
     norms: tuple[Norm | None, Norm | None],
     table: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values out of their joint projection; the first two normalised and turned."""
-    heads_THD = widened(heads_THD)
+    heads_THD = to_float32(heads_THD)
     gains = [None if norm is None else norm.weight for norm in norms]
     tensors = [heads_THD, *(gain for gain in gains if gain is not None), *(table or ())]
-    if table is not None and is_fused(*tensors) and not any(isinstance(norm, nn.LayerNorm) for norm in norms):
+    if table is not None and can_fuse(*tensors) and not any(isinstance(norm, nn.LayerNorm) for norm in norms):
         epsilon = 0.0 if norms[0] is None else norms[0].eps
         q, k, v = Heads.apply(heads_THD, *gains, *table, tuple(counts), epsilon).split(list(counts), dim=1)
         return q, k, v

@@ -75,7 +75,7 @@ def _generator(seed: int, name: str) -> np.random.Generator:
 
 
 @torch.no_grad()
-def silence_blocks(network: nn.Module) -> None:
+def zero_residual_writers(network: nn.Module) -> None:
     """Zero the matrices that write to the residual stream: at first every block is the identity."""
     for out in _residual_writers(network):
         out.weight.zero_()

@@ -5,18 +5,18 @@ from torch import dtype as DType
 from torch import float32
 
 from weft.compiled import why_missing
-from weft.model.fused_attention import load_kernels, register_width
-from weft.model.fused_layers import load_library
+from weft.model.fused_attention import load_attention_kernels, register_width
+from weft.model.fused_layers import load_layer_kernels
 from weft.model.network import Network
 
-NAMES = ("attention", "layers")
+_KERNEL_NAMES = ("attention", "layers")
 
 
 def lost_kernels(network: Network) -> dict[str, str]:
     """By kernel, why this network's steps go without it; empty if all serve."""
     weight = next(network.parameters())
     if (reason := _unfit(weight.device, weight.dtype)) is not None:
-        return dict.fromkeys(NAMES, reason)
+        return dict.fromkeys(_KERNEL_NAMES, reason)
     lost = {name: reason for name, reason in missing_kernels().items() if reason is not None}
     if "attention" not in lost and (reason := _unattended(network)) is not None:
         lost["attention"] = reason
@@ -26,13 +26,13 @@ def lost_kernels(network: Network) -> dict[str, str]:
 def kernel_lines(network: Network) -> list[str]:
     """For a run's log."""
     lost = lost_kernels(network)
-    return [f"kernel {name}: {f'not used: {lost[name]}' if name in lost else 'in use'}" for name in NAMES]
+    return [f"kernel {name}: {f'not used: {lost[name]}' if name in lost else 'in use'}" for name in _KERNEL_NAMES]
 
 
 def missing_kernels() -> dict[str, str | None]:
     """Why each cannot serve on this machine; none if it can."""
-    load_kernels(), load_library()
-    return {name: why_missing(name) for name in NAMES}
+    load_attention_kernels(), load_layer_kernels()
+    return {name: why_missing(name) for name in _KERNEL_NAMES}
 
 
 def _unfit(device: Device, dtype: DType) -> str | None:

@@ -18,28 +18,28 @@ from torch.autograd.function import once_differentiable
 
 from weft.compiled import open_library, operator, threads
 
-SOURCE = Path(__file__).with_name("layers.c")
-POINTER, NUMBER, REAL, BITS = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_uint32
-ARGUMENTS: dict[str, list[Any]] = {
-    "rms": [*[POINTER] * 4, *[NUMBER] * 2, REAL],
-    "rms_backward": [*[POINTER] * 7, *[NUMBER] * 2],
-    "layer": [*[POINTER] * 7, *[NUMBER] * 2, REAL, REAL, BITS, BITS],
-    "layer_backward": [*[POINTER] * 9, *[NUMBER] * 2, REAL, BITS, BITS],
-    "gate": [*[POINTER] * 2, *[NUMBER] * 2],
-    "gate_backward": [*[POINTER] * 3, *[NUMBER] * 2],
-    "heads": [*[POINTER] * 7, *[NUMBER] * 5, REAL],
-    "heads_backward": [*[POINTER] * 9, *[NUMBER] * 5],
+_SOURCE = Path(__file__).with_name("layers.c")
+_POINTER, _NUMBER, _REAL, _BITS = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_uint32
+_ARGUMENTS: dict[str, list[Any]] = {
+    "rms": [*[_POINTER] * 4, *[_NUMBER] * 2, _REAL],
+    "rms_backward": [*[_POINTER] * 7, *[_NUMBER] * 2],
+    "layer": [*[_POINTER] * 7, *[_NUMBER] * 2, _REAL, _REAL, _BITS, _BITS],
+    "layer_backward": [*[_POINTER] * 9, *[_NUMBER] * 2, _REAL, _BITS, _BITS],
+    "gate": [*[_POINTER] * 2, *[_NUMBER] * 2],
+    "gate_backward": [*[_POINTER] * 3, *[_NUMBER] * 2],
+    "heads": [*[_POINTER] * 7, *[_NUMBER] * 5, _REAL],
+    "heads_backward": [*[_POINTER] * 9, *[_NUMBER] * 5],
 }
 Run = Callable[[str, Sequence[Tensor | None], Sequence[Any]], None]
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    found = open_library(SOURCE)
-    for name, arguments in ARGUMENTS.items():
+    found = open_library(_SOURCE)
+    for name, arguments in _ARGUMENTS.items():
         function = getattr(found, f"weft_{name}")
         function.argtypes, function.restype = [*arguments, ctypes.c_int], None
-    found.weft_chunks.restype = NUMBER
+    found.weft_chunks.restype = _NUMBER
     return found
 
 

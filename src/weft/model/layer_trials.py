@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from weft.model.layer_passes import Gate, Heads, Layer, Rms
 from weft.model.positions import Rotary, rotary_table, rotate
 
-ROWS, WIDTH, EPSILON = 5, 34, 1e-6
+_ROWS, _WIDTH, _EPSILON = 5, 34, 1e-6
 
 
 def _numbers(*shapes: Sequence[int]) -> list[Tensor]:
@@ -31,52 +31,52 @@ def _agree(ours: Iterable[Tensor], formula: Iterable[Tensor], leaves: Sequence[T
 
 
 def _rms_norm(_: Any) -> bool:
-    x, gain = _numbers((ROWS, WIDTH), (WIDTH,))
-    return _agree(Rms.apply(x, gain, EPSILON), (F.rms_norm(x, gain.shape, gain, EPSILON), x * 1), (x, gain))
+    x, gain = _numbers((_ROWS, _WIDTH), (_WIDTH,))
+    return _agree(Rms.apply(x, gain, _EPSILON), (F.rms_norm(x, gain.shape, gain, _EPSILON), x * 1), (x, gain))
 
 
 def _layer_norm(_: Any) -> bool:
     """Of x, and of a sum; with and without a bias."""
-    x, s, gain, bias = _numbers((ROWS, WIDTH), (ROWS, WIDTH), (WIDTH,), (WIDTH,))
+    x, s, gain, bias = _numbers((_ROWS, _WIDTH), (_ROWS, _WIDTH), (_WIDTH,), (_WIDTH,))
     for total, other, shift in ((x, None, bias), (x + s, s, bias), (x, None, None), (x + s, s, None)):
         leaves = [one for one in (x, other, gain, shift) if one is not None]
-        formula = F.layer_norm(total, gain.shape, gain, shift, EPSILON), total * 1
-        if not _agree(Layer.apply(x, other, gain, shift, EPSILON, 0.0), formula, leaves):
+        formula = F.layer_norm(total, gain.shape, gain, shift, _EPSILON), total * 1
+        if not _agree(Layer.apply(x, other, gain, shift, _EPSILON, 0.0), formula, leaves):
             return False
     return True
 
 
 def _dropout(_: Any) -> bool:
     """What is dropped is zero in s and in its gradient; the rest is raised."""
-    x, s, gain, bias = _numbers((ROWS, WIDTH), (ROWS, WIDTH), (WIDTH,), (WIDTH,))
+    x, s, gain, bias = _numbers((_ROWS, _WIDTH), (_ROWS, _WIDTH), (_WIDTH,), (_WIDTH,))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        ours = Layer.apply(x, s, gain, bias, EPSILON, 0.25)
+        ours = Layer.apply(x, s, gain, bias, _EPSILON, 0.25)
     kept = ((ours[1] - x) / s).detach()
     share = float((kept.abs() < 1e-3).float().mean())
-    formula = F.layer_norm(x + s * kept, gain.shape, gain, bias, EPSILON), x + s * kept
+    formula = F.layer_norm(x + s * kept, gain.shape, gain, bias, _EPSILON), x + s * kept
     is_either = ((kept.abs() < 1e-3) | ((kept - 1 / 0.75).abs() < 1e-2)).all()
     return bool(is_either) and 0.1 < share < 0.4 and _agree(ours, formula, (x, s, gain, bias))
 
 
 def _swiglu(_: Any) -> bool:
-    (up,) = _numbers((ROWS, WIDTH))
+    (up,) = _numbers((_ROWS, _WIDTH))
     a, b = up.chunk(2, dim=-1)
     return _agree([Gate.apply(up)], [F.silu(a) * b], [up])
 
 
 def _rotated_heads(_: Any) -> bool:
     """Grouped, with and without a norm."""
-    x, first, second = _numbers((ROWS, 8, 6), (6,), (6,))
-    table = rotary_table(Rotary(10), torch.arange(ROWS), 6, torch.float32)
+    x, first, second = _numbers((_ROWS, 8, 6), (6,), (6,))
+    table = rotary_table(Rotary(10), torch.arange(_ROWS), 6, torch.float32)
     q, k, v = x.split([4, 2, 2], dim=1)
-    norms = F.rms_norm(q, (6,), first, EPSILON), F.rms_norm(k, (6,), second, EPSILON)
+    norms = F.rms_norm(q, (6,), first, _EPSILON), F.rms_norm(k, (6,), second, _EPSILON)
     for gains, heads in (((first, second), norms), ((None, None), (q, k))):
         leaves = [x, *(gain for gain in gains if gain is not None)]
         formula = torch.cat([*(rotate(one, table) for one in heads), v], dim=1)
-        if not _agree([Heads.apply(x, *gains, *table, (4, 2, 2), EPSILON)], [formula], leaves):
+        if not _agree([Heads.apply(x, *gains, *table, (4, 2, 2), _EPSILON)], [formula], leaves):
             return False
     return True
 
 
-TRIALS = (_rms_norm, _layer_norm, _dropout, _swiglu, _rotated_heads)
+LAYER_TRIALS = (_rms_norm, _layer_norm, _dropout, _swiglu, _rotated_heads)

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from weft.model.heads import Head
 
-BLOCK = 2**24  # logits in a block: 64 MB in fp32; smaller blocks read the matrix more often
+_BLOCK_LOGITS = 2**24  # logits in a block: 64 MB in fp32; smaller blocks read the matrix more often
 
 
 def vocabulary_loss(
@@ -50,7 +50,7 @@ class _VocabularyLoss(torch.autograd.Function):
         grad_weight: Tensor | None = None
         grad_bias = weight.new_zeros(weight.shape[0]) if wants[2] else None
         total = x.new_zeros((), dtype=torch.float32)
-        rows = max(1, BLOCK // weight.shape[0])
+        rows = max(1, _BLOCK_LOGITS // weight.shape[0])
         x, matrix, shift = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         for start in range(0, len(x), rows):
             block, right = x[start : start + rows], targets[start : start + rows, None]

@@ -88,7 +88,7 @@ class Network(nn.Module):
     def decode(self, target: Packed, memory: Tensor, source: Packed) -> Tensor:
         return self.decoder((self.decoder_embed or self.embed)(target), target, memory, source)
 
-    def read_on(self, batch: Packed, past: Past | RecurrentPast) -> Tensor:
+    def forward_with_past(self, batch: Packed, past: Past | RecurrentPast) -> Tensor:
         """Hidden states of tokens that follow those in `past`, which keeps them as well. What is written, not what it
         is written from: of an encoder–decoder, the decoder's side.
         """
@@ -96,7 +96,7 @@ class Network(nn.Module):
         return self.decoder(x, batch, past=past) if self.recurrent is None else self.recurrent(x, batch, past)
 
 
-def create(architecture: Architecture, seed: int = 0) -> Network:
+def create_network(architecture: Architecture, seed: int = 0) -> Network:
     """A network with fresh weights."""
     network = Network(architecture)
     initialize(network, architecture.init, layers=architecture.layers, seed=seed)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Ids = Sequence[int] | np.ndarray
+TokenIds = Sequence[int] | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Packed:
         return rows.split(self.lengths)
 
 
-def pack(sequences: Sequence[Ids], segments: Sequence[Ids] | None = None) -> Packed:
+def pack(sequences: Sequence[TokenIds], segments: Sequence[TokenIds] | None = None) -> Packed:
     """Lay the sequences end to end, in the order given. `segments` (BERT's A = 0, B = 1) has the same lengths."""
     lengths = tuple(len(sequence) for sequence in sequences)
     starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -69,7 +69,7 @@ def pack(sequences: Sequence[Ids], segments: Sequence[Ids] | None = None) -> Pac
     )
 
 
-def order_by_length(sequences: Sequence[Ids]) -> list[int]:
+def order_by_length(sequences: Sequence[TokenIds]) -> list[int]:
     """An order that puts equal lengths next to each other, longest first: fewer, larger attention calls."""
     return sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
 
@@ -85,7 +85,7 @@ def group_by_tokens(lengths: Sequence[int], most_tokens: int) -> list[range]:
     return [range(a, b) for a, b in pairwise([*cuts, len(lengths)]) if b > a]
 
 
-def _concatenate(sequences: Sequence[Ids]) -> np.ndarray:
+def _concatenate(sequences: Sequence[TokenIds]) -> np.ndarray:
     if len(sequences) == 0:
         return np.zeros(0, np.int64)
     return np.concatenate([np.asarray(sequence, dtype=np.int64) for sequence in sequences])

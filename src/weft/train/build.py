@@ -12,8 +12,8 @@ from typing import Any
 from weft.errors import RecipeError
 from weft.interchange.folder import Description, read_model
 from weft.model.families import Family, design, find_family
-from weft.model.initialize import silence_blocks
-from weft.model.network import Architecture, Network, create
+from weft.model.initialize import zero_residual_writers
+from weft.model.network import Architecture, Network, create_network
 from weft.model.positions import longest
 from weft.progress import say
 from weft.recipe.model import ModelSection
@@ -78,9 +78,9 @@ def _from_family(
 
 def fresh_network(architecture: Architecture, seed: int) -> Network:
     """To be trained from nothing: where norms come first, blocks begin by adding nothing."""
-    network = create(architecture, seed)
+    network = create_network(architecture, seed)
     if all(stack is None or stack.block.order == "pre" for stack in (architecture.encoder, architecture.decoder)):
-        silence_blocks(network)
+        zero_residual_writers(network)
     return network
 
 
@@ -111,7 +111,7 @@ def _from_folder(folder: Path, head: str, dropout: float | None, seed: int) -> B
         trained.load_state_dict(network.state_dict())
         return Built(trained, architecture, description)
     saved = family.architecture(head)
-    trained = create(replace(family, **dropout_rates(family, set(), dropout)).architecture(head), seed)
+    trained = create_network(replace(family, **dropout_rates(family, set(), dropout)).architecture(head), seed)
     loaded, fresh = network.state_dict(), trained.state_dict()
     missing = [name for name in fresh if name not in loaded]
     if missing:

@@ -11,8 +11,14 @@ from weft.model.network import Architecture
 from weft.model.positions import Learned, Positions, Relative, Rotary, Sinusoidal
 
 # More than this is a slip of the keyboard or a hostile file, not a model.
-MOST = {"layers": 1_000, "decoder_layers": 1_000, "width": 131_072, "heads": 4_096, "vocabulary": 10_000_000}
-MOST_OTHERWISE = 10_000_000
+LARGEST_SETTINGS = {
+    "layers": 1_000,
+    "decoder_layers": 1_000,
+    "width": 131_072,
+    "heads": 4_096,
+    "vocabulary": 10_000_000,
+}
+_LARGEST_OTHERWISE = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -34,10 +40,10 @@ class Family:
             if float in (types[knob.name], *get_args(types[knob.name])) and value is not None:
                 self._check_number(knob.name, value)
                 continue
-            least = 0 if knob.name in ZERO_ALLOWED else 1
+            least = 0 if knob.name in _ZERO_ALLOWED else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise RecipeError(f"{self.name}: {knob.name} must be at least {least}, not {value}.")
-            if isinstance(value, int) and value > (most := MOST.get(knob.name, MOST_OTHERWISE)):
+            if isinstance(value, int) and value > (most := LARGEST_SETTINGS.get(knob.name, _LARGEST_OTHERWISE)):
                 raise RecipeError(f"{self.name}: {knob.name} {value:,} is more than {most:,}.")
             if isinstance(value, list):  # as YAML has it
                 object.__setattr__(self, knob.name, tuple(value))
@@ -73,7 +79,7 @@ class Family:
         return RecipeError(f"{self.name} has no head {head!r}{suggest(head, known)}. Heads: {', '.join(known)}.")
 
 
-ZERO_ALLOWED = {"segments", "pad"}
+_ZERO_ALLOWED = {"segments", "pad"}
 
 
 def _fits(value: Any, kind: Any) -> bool:

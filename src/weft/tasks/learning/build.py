@@ -18,7 +18,7 @@ from weft.errors import FolderError, InputError, RecipeError
 from weft.interchange.folder import DIALECTS, Description, read_model
 from weft.interchange.weight_map import plan
 from weft.model.families import Family, design, find_family
-from weft.model.network import Architecture, Network, create
+from weft.model.network import Architecture, Network, create_network
 from weft.recipe.model import ModelSection
 from weft.tasks.classify import MultiLabel
 from weft.tasks.rewrite import Rewrite
@@ -55,7 +55,7 @@ def from_folder(folder: Path, task: Task, dropout: float | None, seed: int) -> B
         raise InputError(f"{folder} cannot learn {task.name}: {error}") from None
     _check_reads(saved, task)
     rates = {} if dropout is None else dropout_rates(family, set(), dropout)
-    fresh = create(replace(family, **rates).architecture(head, max(task.outputs, 1)), seed)
+    fresh = create_network(replace(family, **rates).architecture(head, max(task.outputs, 1)), seed)
     state = _taken_over(network, fresh, family) | _rows_by_label(network, fresh, head, description.labels, task.labels)
     fresh.load_state_dict(state)
     config = {key: value for key, value in description.config.items() if key not in OF_TASK}
