@@ -53,7 +53,7 @@ def test_a_corpus_with_its_lists_in_weft_json_is_still_one(place, capsys):
 
 
 def test_a_stopped_build_never_goes_on_with_other_libraries(place, monkeypatch, capsys):
-    real, calls = build.sift, []
+    real, calls = build.sift_piece, []
 
     def stops(piece):
         calls.append(piece)
