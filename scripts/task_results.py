@@ -201,7 +201,7 @@ def not_beaten(kept: Kept) -> list[str]:
     lines = []
     for name, one in EXPERIMENTS.items():
         gap = kept.get(name, {}).get("untuned_difference")
-        if gap and "ahead" not in gap["verdict"]:
+        if gap and not gap["verdict"].startswith(("better", "ahead")):
             lines.append(f"* {one.title} ({one.data}): {gap['verdict']}, {kept[name]['untuned_method']}.")
     if lines:
         return ["Tuning does not beat the untuned model here:", "", *lines]

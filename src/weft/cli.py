@@ -171,15 +171,15 @@ def finetune(
     as_json: AsJson = False,
 ) -> None:
     """Teach a model a task: classify, tag, answer, translate …; with a report beside a classical method."""
+    from weft.commands.tasks import print_judged
     from weft.recipe.file import read_recipe
-    from weft.tasks.judging.brief import in_brief
     from weft.tasks.learning.finetune import finetune
 
     read = read_recipe(recipe, settings or ())
     folder = output or Path("runs") / read.name
     results = finetune(read, recipe.parent, folder, resume=resume)
-    print_facts(results if as_json else in_brief(results), as_json)
-    print_next(f"weft predict {results['model']} TEXT", f"{folder}/report.html shows it.", quiet=as_json)
+    print_judged(results, as_json=as_json)
+    print_next(f"weft predict {results['model']} TEXT", quiet=as_json)
 
 
 @app.command()
@@ -197,11 +197,10 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """How good a model is at its task: metrics with intervals, the hardest mistakes, cost, a baseline beside it."""
-    from weft.commands.tasks import evaluate_model
-    from weft.tasks.judging.brief import in_brief
+    from weft.commands.tasks import evaluate_model, print_judged
 
     results = evaluate_model(model, data, task, train or [], column or [], encoding, format, output)
-    print_facts(results if as_json else in_brief(results), as_json)
+    print_judged(results, as_json=as_json)
 
 
 @app.command()
@@ -250,12 +249,15 @@ def run(
     """The whole recipe: what is done is skipped, what was stopped goes on, what is out of date is done anew."""
     from weft.commands.run import run
     from weft.recipe.file import read_recipe
-    from weft.tasks.judging.brief import in_brief
 
     read = read_recipe(recipe, settings or ())
     results = run(read, recipe.parent, output or Path("runs") / read.name)
-    is_judged = {"figures", "cost"} <= set(results)
-    print_facts(in_brief(results) if is_judged and not as_json else results, as_json)
+    if {"figures", "cost"} <= set(results):
+        from weft.commands.tasks import print_judged
+
+        print_judged(results, as_json=as_json)
+    else:
+        print_facts(results, as_json)
 
 
 @app.command()

@@ -71,19 +71,21 @@ def test_a_difference_that_two_intervals_apart_would_hide_is_shown_by_pairs():
 def test_an_answer_beside_itself_shows_no_difference():
     found = paired_difference("f1", of_classes(OURS), of_classes(OURS))
     assert (found.value, found.low, found.high) == (0, 0, 0)
-    assert found.verdict.startswith("no difference shown")
+    assert found.verdict.startswith("no clear difference")
 
 
 @pytest.mark.parametrize(("found", "verdict"), [
-    (PairedDifference("accuracy", 0.031, 0.012, 0.05), "ahead by 3.1 points (1.2 to 5.0)"),
-    (PairedDifference("accuracy", -0.031, -0.05, -0.012), "behind by 3.1 points (1.2 to 5.0)"),
-    (PairedDifference("f1", 0.01, -0.02, 0.04), "no difference shown (1.0 points, -2.0 to 4.0)"),
-    (PairedDifference("bleu", 2.04, 1.0, 3.0), "ahead by 2.0 (1.0 to 3.0)"),
-    (PairedDifference("perplexity", -2.0, -3.0, -1.0), "ahead by 2.000 (1.000 to 3.000)"),
-    (PairedDifference("bits_per_byte", 0.2, 0.1, 0.3), "behind by 0.200 (0.100 to 0.300)"),
+    (PairedDifference("accuracy", 0.031, 0.012, 0.05), "better by 0.031 (0.012 … 0.050)"),
+    (PairedDifference("accuracy", -0.031, -0.05, -0.012), "worse by 0.031 (0.012 … 0.050)"),
+    (PairedDifference("f1", 0.01, -0.02, 0.04), "no clear difference: 0.010 (−0.020 … 0.040)"),
+    (PairedDifference("bleu", 2.04, 1.0, 3.0), "better by 2.0 (1.0 … 3.0)"),
+    (PairedDifference("perplexity", -2.0, -3.0, -1.0), "better by 2.0 (1.0 … 3.0)"),
+    (PairedDifference("bits_per_byte", 0.2, 0.1, 0.3), "worse by 0.200 (0.100 … 0.300)"),
 ])  # fmt: skip
-def test_a_verdict_says_who_is_ahead_and_by_how_much(found, verdict):
+def test_a_verdict_says_who_is_better_and_by_how_much(found, verdict):
     assert found.verdict == verdict
+    named = found.verdict_against("TF-IDF")
+    assert named.replace(" than TF-IDF", "").replace(" from TF-IDF", "") == verdict != named
 
 
 def test_what_has_no_interval_has_no_difference():

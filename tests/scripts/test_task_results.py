@@ -63,6 +63,7 @@ def test_a_run_says_by_which_score_it_was_measured(results):
 
 
 @pytest.mark.parametrize(("verdict", "beaten"), [
+    ("better by 0.030 (0.010 … 0.050)", True), ("worse by 0.030 (0.010 … 0.050)", False),
     ("ahead by 3.0 points (1.0 to 5.0)", True), ("behind by 3.0 points (1.0 to 5.0)", False),
     ("no difference shown (1.0 points, -2.0 to 3.0)", False),
 ])  # fmt: skip

@@ -8,9 +8,9 @@ from typing import Any
 from weft.terminal import CONTROL_CHARACTERS, escape_controls
 
 
-def print_next(command: str, hint: str, *, quiet: bool) -> None:
+def print_next(command: str, hint: str = "", *, quiet: bool) -> None:
     if not quiet:
-        print(escape_controls(f"{hint} Next: {command}"), file=sys.stderr)
+        print(escape_controls(f"{hint} Next: {command}".lstrip()), file=sys.stderr)
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:

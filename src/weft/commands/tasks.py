@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.api.model import Model, load
+from weft.commands.printing import as_json_line
 from weft.errors import InputError, suggest
 from weft.folders import disk_errors, known_facts
 from weft.progress import say
@@ -13,12 +14,14 @@ from weft.recipe.finetune import DataSection
 from weft.sources.archives import inner_name
 from weft.sources.places import ending
 from weft.sources.row_formats import TEXT
+from weft.tasks.judging.brief import brief_lines
 from weft.tasks.judging.evaluation import evaluate_on, require_packages, training_facts
 from weft.tasks.judging.predict import Write, predict_file, predict_texts
 from weft.tasks.judging.report import write_task_report
 from weft.tasks.labelled.data import LabelledSplit, checked_split, read_split
 from weft.tasks.labelled.overlap import find_overlap
 from weft.tasks.learning.splits import say_problems
+from weft.terminal import escape_controls
 
 
 def evaluate_model(
@@ -59,6 +62,11 @@ def evaluate_model(
         name = str(recipe.get("name", folder.name))
         results["report"] = str(write_task_report(output, name, evaluation, {split.where: split}))
     return results
+
+
+def print_judged(results: dict[str, Any], *, as_json: bool) -> None:
+    """The results of a model that was judged at its task: in full as JSON, or in brief for people."""
+    print(as_json_line(results) if as_json else escape_controls("\n".join(brief_lines(results))))
 
 
 def _load(folder: Path, task: str | None) -> Model:

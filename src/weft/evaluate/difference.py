@@ -12,9 +12,9 @@ import numpy as np
 
 from weft.evaluate.bootstrap import CONFIDENCE_LEVEL
 from weft.evaluate.judged import Judged
+from weft.evaluate.rounding import gap_text, rounded, signed
 
 LOWER_IS_BETTER = {"perplexity", "bits_per_byte", "rmse", "mae", "hamming", "loss"}
-NOT_IN_POINTS = {"bleu", "chrf", *LOWER_IS_BETTER}  # all others go from 0 to 1, and are told in points of a hundred
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,17 @@ class PairedDifference:
 
     @property
     def verdict(self) -> str:
-        """ahead by 3.1 points (1.2 to 5.0)"""
-        scale, unit = (1.0, "") if self.figure in NOT_IN_POINTS else (100.0, " points")
-        digits = 1 if unit or self.figure in ("bleu", "chrf") else 3
-        value, low, high = (f"{scale * number:.{digits}f}" for number in (self.value, self.low, self.high))
-        if not (self.is_ahead or self.is_behind):
-            return f"no difference shown ({value}{unit}, {low} to {high})"
-        ends = sorted((abs(self.low), abs(self.high)))
-        low, high = (f"{scale * number:.{digits}f}" for number in ends)
-        size = f"{scale * abs(self.value):.{digits}f}"
-        return f"{'ahead' if self.is_ahead else 'behind'} by {size}{unit} ({low} to {high})"
+        """better by 0.031 (0.012 … 0.050)"""
+        return self.verdict_against()
+
+    def verdict_against(self, other: str = "") -> str:
+        """better than TF-IDF by 0.031 (0.012 … 0.050)"""
+        if self.is_ahead or self.is_behind:
+            word, than = "better" if self.is_ahead else "worse", f" than {other}" if other else ""
+            ends = gap_text(self.figure, sorted((abs(self.low), abs(self.high))))
+            return f"{word}{than} by {rounded(self.figure, abs(self.value))} ({ends})"
+        size, ends = signed(self.figure, self.value), gap_text(self.figure, (self.low, self.high))
+        return f"no clear difference{f' from {other}' if other else ''}: {size} ({ends})"
 
     def facts(self) -> dict[str, Any]:
         return {

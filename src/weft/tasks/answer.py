@@ -56,6 +56,7 @@ class SpanTargets:
 @dataclass(frozen=True)
 class Answer(ScoredTask):
     name: ClassVar[str] = "answer"
+    counted_as: ClassVar[str] = "questions"
     head: ClassVar[str] = "span"
     roles: ClassVar[tuple[str, ...]] = ("question", "context", "answers")
     gold_roles: ClassVar[tuple[str, ...]] = ("answers",)

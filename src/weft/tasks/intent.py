@@ -50,6 +50,7 @@ class IntentTargets:
 @dataclass(frozen=True)
 class Intent(ScoredTask):
     name: ClassVar[str] = "intent"
+    counted_as: ClassVar[str] = "commands"
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags", "intent")
     gold_roles: ClassVar[tuple[str, ...]] = ("tags", "intent")

@@ -26,6 +26,7 @@ def pair_in_words(example: Example) -> str:
 @dataclass(frozen=True)
 class Pair(Classify):
     name: ClassVar[str] = "pair"
+    counted_as: ClassVar[str] = "pairs"
     compares_inside: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ("text", "second", "label")
 

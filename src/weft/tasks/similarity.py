@@ -27,6 +27,7 @@ from weft.tasks.task import Embed, Example, Input, InputSpec, ScoredTask
 @dataclass(frozen=True)
 class Similarity(ScoredTask):
     name: ClassVar[str] = "similarity"
+    counted_as: ClassVar[str] = "pairs"
     head: ClassVar[str] = "sequence"
     compares_inside: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ("text", "second", "score")

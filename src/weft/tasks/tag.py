@@ -65,6 +65,7 @@ class WordTargets:
 @dataclass(frozen=True)
 class Tag(ScoredTask):
     name: ClassVar[str] = "tag"
+    counted_as: ClassVar[str] = "sentences"
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags")
     gold_roles: ClassVar[tuple[str, ...]] = ("tags",)

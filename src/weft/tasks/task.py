@@ -87,6 +87,7 @@ class ExtraMetrics:
 class Task(ABC):
     name: ClassVar[str]
     head: ClassVar[str]  # that sits on the backbone
+    counted_as: ClassVar[str] = "texts"  # what examples are called in reports
     roles: ClassVar[tuple[str, ...]]  # of columns: what is given first
     gold_roles: ClassVar[tuple[str, ...]]  # those of them that hold what is right
     optional: ClassVar[tuple[str, ...]] = ()  # roles that a column may play, if it is there

@@ -17,8 +17,9 @@ from weft.evaluate.difference import PairedDifference, paired_difference
 from weft.evaluate.judged import Judged
 from weft.model.network import count_parameters
 from weft.progress import say, track
-from weft.tasks.judging.figure_names import between, name_of, number
+from weft.tasks.judging.metric_names import metric_title
 from weft.tasks.judging.untuned import Untuned
+from weft.tasks.judging.verdict import verdict_line
 from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.rewrite import HITS_AT_1, Rewrite
@@ -86,7 +87,6 @@ class Evaluation:
     def summary(self) -> dict[str, Any]:
         """The figures, with intervals, and the baseline's: one JSON object."""
         found: dict[str, Any] = {
-            "verdict": self.verdict,
             "examples": len(self.examples),
             "figures": self.figures,
             "intervals": {name: [gap.low, gap.high] for name, gap in self.judged.intervals.items()},
@@ -104,25 +104,19 @@ class Evaluation:
                 found[name] = beside.summary()
         if verdicts := self.verdicts():
             found["verdicts"] = verdicts
-        return found
+        return {"verdict": verdict_line({"task": self.task.name, **found}), **found}
 
     @property
     def verdict(self) -> str:
-        """One sentence. The model is worse than the baseline and better than the untuned model."""
-        gaps = [(name, one.difference) for name, one in self._others().items() if one.difference is not None]
-        if gaps:
-            return f"The model is {' and '.join(f'{_compared(gap)} the {name}' for name, gap in gaps)}."
-        name, gap = name_of(self.score, self.task.name), self.judged.intervals.get(self.score)
-        ends = f" (95 % interval {between(self.score, (gap.low, gap.high))})" if gap else ""
-        return f"{name[0].upper()}{name[1:]} is {number(self.score, self.figures[self.score])}{ends}."
+        return self.summary()["verdict"]
 
     def verdicts(self) -> list[str]:
-        """What the differences show, in words."""
+        """One sentence about each difference."""
         found = []
         for name, one in self._others().items():
             if (gap := one.difference) is not None:
-                figure = name_of(gap.figure, self.task.name)
-                found.append(f"Against the {name} ({one.name}): {gap.verdict} in {figure}.")
+                metric = metric_title(gap.figure, self.task.name)
+                found.append(f"Against the {name} ({one.name}): {gap.verdict} in {metric}.")
                 if one is self.untuned and not gap.is_ahead:
                     found[-1] += " Tuning does not beat the untuned model."
         return found
@@ -135,10 +129,6 @@ class Evaluation:
         """The hardest first; none that is right."""
         order = [i for i in np.argsort(-self.judged.severity, kind="stable") if self.judged.credit[i] < 1]
         return [(self.examples[i], self.answers[i]) for i in order[:most]]
-
-
-def _compared(gap: PairedDifference) -> str:
-    return "better than" if gap.is_ahead else "worse than" if gap.is_behind else "not shown to differ from"
 
 
 def require_packages(task: Task | type[Task], *, beside: bool, without: str) -> None:

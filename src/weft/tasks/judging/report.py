@@ -7,10 +7,12 @@ from typing import Any
 
 from weft.charts import Curve, chart, smooth
 from weft.evaluate.judged import Judged
+from weft.evaluate.rounding import interval_text, rounded
 from weft.folders import to_json, write_file
 from weft.page import bars, grid, page, table, tiles
 from weft.tasks.judging.evaluation import SHOWN, Evaluation
-from weft.tasks.judging.figure_names import between, name_of, number
+from weft.tasks.judging.metric_names import metric_title
+from weft.tasks.judging.verdict import tuning_warning
 from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.task import Task
 from weft.train.run_folder import seed_folder
@@ -42,10 +44,10 @@ def write_task_report(
 
 def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
     task, judged, score = evaluation.task, evaluation.judged, evaluation.score
-    shown = {name_of(key, task.name): number(key, value) for key, value in evaluation.figures.items()}
+    shown = {metric_title(key, task.name): rounded(key, value) for key, value in evaluation.figures.items()}
     shown = dict(list(shown.items())[:4])
     if evaluation.baseline is not None:
-        shown[f"{name_of(score, task.name)}, {evaluation.baseline.name}"] = number(
+        shown[f"{metric_title(score, task.name)}, {evaluation.baseline.name}"] = rounded(
             score, evaluation.baseline.judged.figures[score]
         )
     said = f"{task.name}, judged on {len(evaluation.examples):,} examples of {evaluation.where}"
@@ -53,8 +55,8 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
         said += f", {evaluation.cut:,} of them longer than the model reads: cut, or read in windows"
     return [
         f"<h1>{escape(name)}</h1>",
-        f"<p><strong>{escape(evaluation.verdict)}</strong></p>",
-        *(f"<p>{escape(verdict)}</p>" for verdict in evaluation.verdicts()),
+        f"<p><strong>{escape(facts['verdict'])}</strong></p>",
+        f"<p>{escape(warning)}</p>" if (warning := tuning_warning(facts)) else "",
         f"<p>{escape(said)}</p>",
         *(f"<p>{escape(note)}</p>" for note in evaluation.notes),
         tiles(shown),
@@ -84,10 +86,10 @@ def _comparison(evaluation: Evaluation) -> str:
         headings += [one.name, "95 % interval"]
     rows = []
     for key, value in evaluation.figures.items():
-        row = [name_of(key, evaluation.task.name), number(key, value), _interval(key, judged)]
+        row = [metric_title(key, evaluation.task.name), rounded(key, value), _interval(key, judged)]
         for one in others:
             known = one.judged.figures
-            row += [number(key, known[key]) if key in known else "", _interval(key, one.judged)]
+            row += [rounded(key, known[key]) if key in known else "", _interval(key, one.judged)]
         rows.append(row)
     said = ""
     if evaluation.untuned is not None and (count := evaluation.untuned.learnt_from):
@@ -97,7 +99,7 @@ def _comparison(evaluation: Evaluation) -> str:
 
 def _interval(key: str, judged: Judged) -> str:
     gap = judged.intervals.get(key)
-    return between(key, (gap.low, gap.high)) if gap else ""
+    return interval_text(key, (gap.low, gap.high)) if gap else ""
 
 
 def _from_raw_text(facts: dict[str, Any] | None) -> str:
@@ -123,7 +125,7 @@ def _curves(task: Task, folder: Path, training: dict[str, Any], score: str) -> s
     parts = [f"<h2>Loss</h2><figure>{chart([*lines, Curve('validation', 'var(--b)', held_out)], 'step')}</figure>"]
     points = [(line["step"], line[f"validation_{score}"]) for line in metrics if f"validation_{score}" in line]
     if len(points) > 1:
-        title = f"{name_of(score, task.name)} on validation"
+        title = f"{metric_title(score, task.name)} on validation"
         title = title[0].upper() + title[1:]
         parts.append(f"<h2>{title}</h2><figure>{chart([Curve('validation', 'var(--b)', points)], 'step')}</figure>")
     return "".join(parts)
@@ -151,9 +153,9 @@ def _learnt_from(training: dict[str, Any]) -> str:
 def _said_spread(spread: dict[str, Any], task: str) -> str:
     """Mean and deviation of several seeds, and each."""
     figure = spread["figure"]
-    scores = ", ".join(number(figure, score) for score in spread["scores"])
-    mean, deviation = (number(figure, spread[key]) for key in ("mean", "deviation"))
-    return f"{name_of(figure, task)} {mean} ± {deviation} ({scores})"
+    scores = ", ".join(rounded(figure, score) for score in spread["scores"])
+    mean, deviation = (rounded(figure, spread[key]) for key in ("mean", "deviation"))
+    return f"{metric_title(figure, task)} {mean} ± {deviation} ({scores})"
 
 
 def _calibration(evaluation: Evaluation) -> str:

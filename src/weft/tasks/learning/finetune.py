@@ -135,12 +135,11 @@ def _judge(
         notes=_notes(splits),
         untuned=untuned,
     )
-    for verdict in evaluation.verdicts():
-        say(verdict)
     if len(runs) > 1:
         best["seeds"] = _over_seeds(runs, kept, evaluation, splits.test)
-    results = {**best, "judged_on": splits.judged_on.where, **evaluation.summary(), "model": str(folder / MODEL)}
-    write_task_report(folder, recipe.name, evaluation, splits.by_use(), best)
+    report = write_task_report(folder, recipe.name, evaluation, splits.by_use(), best)
+    results = {**best, "judged_on": splits.judged_on.where, **evaluation.summary()}
+    results |= {"model": str(folder / MODEL), "report": str(report)}
     finish(folder, results)
     return results
 
