@@ -1,106 +1,205 @@
-"""Signs of life on standard error, so that standard output stays clean for results.
+"""Messages and progress on standard error. Standard output stays clean for results.
 
-`track` draws a bar on a terminal and writes a line now and then elsewhere (a log file, CI); so does `Gauge`, for work
-that is told in documents and bytes.
+Progress has three forms: a bar on a terminal, one updating line in a notebook, and a plain line now and then in a log
+file. `track` follows an iterable. `Gauge` follows work that is counted by hand, in items, in bytes or in both.
 """
 
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from weft.terminal import escape_controls
 
-Item = TypeVar("Item")
-SECONDS_BETWEEN_LINES = 5.0
+_Item = TypeVar("_Item")
+_NOTEBOOK_SECONDS = 0.2  # between two updates of the line
+_LOG_SECONDS = (5.0, 60.0)  # between two lines: at first, and at most
+_LOG_SHARE = 0.1  # of the time so far that passes between two lines
 
 
 def say(sentence: str) -> None:
     print(escape_controls(sentence), file=sys.stderr, flush=True)
 
 
-def track(items: Iterable[Item], what: str, total: int | None = None, unit: str = "it") -> Iterator[Item]:
-    """Hand the items through and show how far they are."""
+def track(items: Iterable[_Item], what: str, total: int | None = None, unit: str = "items") -> Iterator[_Item]:
+    """Yield the items and show how many are done. Default of `total`: the length of `items`, if it has one."""
     if total is None and isinstance(items, Sized):
         total = len(items)
-    return _bar(items, what, total, unit) if sys.stderr.isatty() else _lines(items, what, total, unit)
-
-
-def _bar(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterator[Item]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit, markup=False),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield from progress.track(items, total=total, description=escape_controls(what))
-
-
-def _lines(items: Iterable[Item], what: str, total: int | None, unit: str) -> Iterator[Item]:
-    began = last = time.monotonic()
-    count = 0
-    for count, item in enumerate(items, start=1):
-        yield item
-        if (now := time.monotonic()) - last >= SECONDS_BETWEEN_LINES:
-            last = now
-            share = f" of {total:,}" if total else ""
-            say(f"{what}: {count:,}{share} {unit}, {count / (now - began):,.0f} {unit}/s")
-    say(f"{what}: {count:,} {unit} in {time.monotonic() - began:.1f} s")
+    with Gauge(what, unit=unit, total_items=total) as gauge:
+        for item in items:
+            yield item
+            gauge.add(1)
 
 
 class Gauge:
-    """How many documents and megabytes are done, of about how many bytes (0: nobody knows), and how fast."""
+    """Progress in items and bytes. The share done and the time left follow from the total of bytes, or else of items.
 
-    def __init__(self, what: str, total: int, unit: str = "documents") -> None:
-        self.what, self.total, self.unit = what, total, unit
-        self.documents = self.bytes = 0
-        self.earlier = (0, 0)  # of these, done before this began
-        self.began = self.last = time.monotonic()
-        self.bar: Any = None
+    Without a total only the count and the rate are shown.
+    """
+
+    def __init__(
+        self, what: str, total_bytes: int = 0, unit: str = "documents", *, total_items: int | None = None
+    ) -> None:
+        self.what, self.unit = what, unit
+        self.total_bytes, self.total_items = total_bytes, total_items
+        self.items = self.bytes = 0
+        self._items_before = self._bytes_before = 0  # done by an earlier run; they do not count for the rate
+        self._began = time.monotonic()
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TextColumn("{task.fields[rate]}", markup=False),
-            )
-            self.bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
-            self.bar.start()
-            self.task = self.bar.add_task(escape_controls(self.what), total=self.total or None, rate="")
+        self._began = time.monotonic()
+        self._display = _display_for(self)
         return self
 
-    def add(self, documents: int, size: int) -> None:
-        self.documents += documents
-        self.bytes += size
-        now = time.monotonic()
-        if self.bar is not None:
-            self.bar.update(self.task, completed=min(self.bytes, self.total or self.bytes), rate=self._rate())
-        elif now - self.last >= SECONDS_BETWEEN_LINES:
-            self.last = now
-            say(f"{self.what}: {self._rate()}" + (f", {min(self.bytes / self.total, 1):.0%}" if self.total else ""))
-
-    def _rate(self) -> str:
-        seconds = max(time.monotonic() - self.began, 1e-9)
-        megabytes = self.bytes / 1e6
-        documents, size = self.documents - self.earlier[0], (self.bytes - self.earlier[1]) / 1e6
-        return (
-            f"{self.documents:,} {self.unit}, {megabytes:,.{1 if megabytes < 10 else 0}f} MB "
-            f"({documents / seconds:,.0f} {self.unit}/s, {size / seconds:,.1f} MB/s)"
-        )
-
-    def go_on_from(self, documents: int, size: int) -> None:
-        self.earlier = self.documents, self.bytes = documents, size
-
     def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-        say(f"{self.what}: {self._rate()}.")
+        self._display.close()
+        say(f"{self.what}: {self.counts()} in {duration(self.seconds)} ({self.rate()}).")
+
+    def resume_from(self, items: int, size: int) -> None:
+        """Count what an earlier run has done."""
+        self.items = self._items_before = items
+        self.bytes = self._bytes_before = size
+
+    def add(self, items: int, size: int = 0) -> None:
+        self.items += items
+        self.bytes += size
+        self._display.update()
+
+    @property
+    def seconds(self) -> float:
+        return max(time.monotonic() - self._began, 1e-9)
+
+    @property
+    def share(self) -> float | None:
+        """Between 0 and 1; None without a total. The total of bytes may be an estimate."""
+        if self.total_bytes:
+            return min(self.bytes / self.total_bytes, 1.0)
+        return min(self.items / self.total_items, 1.0) if self.total_items else None
+
+    def counts(self) -> str:
+        """12 of 40 documents, 3.1 MB"""
+        total = f" of {self.total_items:,}" if self.total_items and self.items < self.total_items else ""
+        size = f", {_megabytes(self.bytes)} MB" if self.bytes or self.total_bytes else ""
+        return f"{self.items:,}{total} {self.unit}{size}"
+
+    def rate(self) -> str:
+        """250 documents/s, 1.2 MB/s"""
+        size = self.bytes - self._bytes_before
+        bytes_rate = f", {_megabytes(size / self.seconds)} MB/s" if size else ""
+        return rate_of(self.items - self._items_before, self.seconds, self.unit) + bytes_rate
+
+    def time_left(self) -> str:
+        """2 min 10 s left; empty if it cannot be estimated."""
+        before = self._bytes_before / self.total_bytes if self.total_bytes else 0.0
+        if not self.total_bytes and self.total_items:
+            before = self._items_before / self.total_items
+        if self.share is None or self.share <= before or self.share >= 1:
+            return ""
+        return f"{duration(self.seconds * (1 - self.share) / (self.share - before))} left"
+
+    def line(self) -> str:
+        share = "" if self.share is None else f"{self.share:.0%}, "
+        parts = [f"{share}{self.counts()}", self.rate(), self.time_left()]
+        return f"{self.what}: {', '.join(part for part in parts if part)}"
+
+
+def rate_of(count: int, seconds: float, unit: str) -> str:
+    """250 documents/s; 1.5 documents/s; below one in a second 3.2 s each."""
+    each = count / seconds
+    if count == 0:
+        return f"no {unit} yet"
+    if each >= 1:
+        return f"{each:,.{1 if each < 10 else 0}f} {unit}/s"
+    return f"{duration(seconds / count)} each"
+
+
+def duration(seconds: float) -> str:
+    """0.4 s, 45 s, 2 min 5 s, 3 h 20 min"""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.{1 if size < 1e7 else 0}f}"
+
+
+class _Display(Protocol):
+    def update(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def _display_for(gauge: Gauge) -> _Display:
+    if is_notebook():
+        return _NotebookLine(gauge)
+    return _TerminalBar(gauge) if sys.stderr.isatty() else _LogLines(gauge)
+
+
+def is_notebook() -> bool:
+    """Whether standard error is a notebook's output cell. It is not a terminal, but a carriage return works there."""
+    return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"
+
+
+class _TerminalBar:
+    def __init__(self, gauge: Gauge) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[counts]}", markup=False),
+        )
+        self.gauge = gauge
+        self.bar = Progress(*columns, console=Console(stderr=True))
+        total = None if gauge.share is None else 1.0
+        self.task: Any = self.bar.add_task(escape_controls(gauge.what), total=total, counts="")
+        self.bar.start()
+
+    def update(self) -> None:
+        gauge = self.gauge
+        parts = [gauge.counts(), gauge.rate(), gauge.time_left()]
+        self.bar.update(self.task, completed=gauge.share or 0, counts=", ".join(part for part in parts if part))
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+class _NotebookLine:
+    """One line that is written over itself. Spaces cover what the former line had more."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self.gauge, self.last, self.width = gauge, float("-inf"), 0
+
+    def update(self) -> None:
+        if (now := time.monotonic()) - self.last >= _NOTEBOOK_SECONDS:
+            self.last = now
+            self._show(escape_controls(self.gauge.line()))
+
+    def close(self) -> None:
+        """Clear the line: the last sentence takes its place."""
+        self._show("")
+        print("\r", end="", file=sys.stderr, flush=True)
+
+    def _show(self, line: str) -> None:
+        print(f"\r{line:{self.width}}", end="", file=sys.stderr, flush=True)
+        self.width = len(line)
+
+
+class _LogLines:
+    """A line every 5 seconds at first; in a long run a line every minute."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self.gauge, self.last = gauge, 0.0
+
+    def update(self) -> None:
+        seconds, (first, most) = self.gauge.seconds, _LOG_SECONDS
+        if seconds - self.last >= min(max(first, _LOG_SHARE * seconds), most):
+            self.last = seconds
+            say(self.gauge.line())
+
+    def close(self) -> None:
+        pass

@@ -119,7 +119,7 @@ def _answer_file(
     is_plain = source.path.is_file() and not source.is_archive and ending(source.path.name) not in COMPRESSED
     size = source.path.stat().st_size if is_plain else 0
     with _sink(output, write) as put, Gauge("Answering", size, "rows") as gauge:
-        gauge.go_on_from(done, passed)
+        gauge.resume_from(done, passed)
         while piece := list(islice(rows, PIECE)):
             lines, too_long = _answered(model, piece, columns, details=details)
             failed += sum("error" in line for line in lines)
@@ -129,9 +129,9 @@ def _answer_file(
     if output is not None:
         _note(output).unlink(missing_ok=True)
     if failed:
-        say(f"{failed:,} of {gauge.documents - done:,} rows could not be answered; their lines say why.")
-    say_cut(cut, gauge.documents - done, model.input_spec)
-    return {"rows": gauge.documents, "before": done, "failed": failed, "output": str(output) if output else None}
+        say(f"{failed:,} of {gauge.items - done:,} rows could not be answered; their lines say why.")
+    say_cut(cut, gauge.items - done, model.input_spec)
+    return {"rows": gauge.items, "before": done, "failed": failed, "output": str(output) if output else None}
 
 
 def _answered(
