@@ -30,11 +30,12 @@ from weft.corpus.near_duplicates import (
     group_similar,
     signature_similarity,
 )
-from weft.corpus.ngrams import Numbers, scramble
+from weft.corpus.ngrams import Numbers
 from weft.corpus.sift import BANDS_FILE, EXAMPLE_CHARACTERS, KEYS_FILE, SIGNATURES_FILE, TEXTS_FILE
 from weft.corpus.split import FEW_DOCUMENTS, SPLITS, CannotSpare, Shares, divide
 from weft.corpus.tables import rows_of_file
 from weft.recipe.corpus import DecontaminateSection, DeduplicateSection
+from weft.splitmix64 import mix64
 
 FATES_FILE, COPIES_FILE = "fates.npy", "copies.npy"
 EXACT, NEAR, DIVIDED, FIRST_SPLIT = (
@@ -193,8 +194,8 @@ def _sides(
     keys: Numbers, is_best: NDArray[np.bool_], source: NDArray[np.int32], shares: Shares, seed: int
 ) -> NDArray[np.int8]:
     """Of those that are the best of their group, each source by itself, by a number from 0 to 1 out of their hash."""
-    salt = scramble(np.array([seed + 1], np.uint64))
-    places = (scramble(keys[:, 0] ^ salt) >> np.uint64(11)).astype(np.float64) / 2**53
+    salt = mix64(np.array([seed + 1], np.uint64))
+    places = (mix64(keys[:, 0] ^ salt) >> np.uint64(11)).astype(np.float64) / 2**53
     side = np.full(len(keys), _TRAIN, np.int8)
     for number in np.unique(source):
         mine = np.flatnonzero(is_best & (source == number))

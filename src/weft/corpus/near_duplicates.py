@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.corpus.ngrams import NGrams, Numbers, Sizes, scramble
+from weft.corpus.ngrams import NGrams, Numbers, Sizes
+from weft.splitmix64 import GOLDEN_GAMMA, mix64
 from weft.words import words_and_symbols
 
 BAND_COUNT, _BAND_ROWS = 20, 6
@@ -59,9 +60,7 @@ def _smallest(numbers: Numbers) -> NDArray[np.uint32]:
     return ((_FACTORS[:, None] * numbers[None, :]).min(axis=1) >> np.uint64(32)).astype(np.uint32)
 
 
-_FACTORS: Numbers = scramble(
-    np.arange(1, SIGNATURE_SIZE + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-) | np.uint64(1)
+_FACTORS: Numbers = mix64(np.arange(1, SIGNATURE_SIZE + 1, dtype=np.uint64) * np.uint64(GOLDEN_GAMMA)) | np.uint64(1)
 
 
 def band_keys(signatures: Signatures) -> Numbers:

@@ -16,13 +16,13 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.splitmix64 import GOLDEN_GAMMA, mix64
 from weft.words import kind_of, may_be_unspaced
 
 Numbers = NDArray[np.uint64]
 Places = NDArray[np.int64]
 Sizes = tuple[int, int, int]  # how many words, characters, letters make an n-gram
-_BASE = 0x9E3779B97F4A7C15
-_INVERSE = pow(_BASE, -1, 2**64)
+_INVERSE = pow(GOLDEN_GAMMA, -1, 2**64)
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class NGrams:
     def of(cls, words: Sequence[str]) -> "NGrams":
         text = " ".join(words)
         each = text.encode().split(b" ") if text else []
-        codes = scramble(np.fromiter(map(zlib.crc32, each), np.uint64, len(each)))
+        codes = mix64(np.fromiter(map(zlib.crc32, each), np.uint64, len(each)))
         if may_be_unspaced(text):
             kind = {word: kind_of(word) for word in set(words)}
             kinds = np.fromiter(map(kind.__getitem__, words), np.int8, len(words))
         else:
             kinds = np.zeros(len(words), np.int8)
         sums = np.zeros(len(each) + 1, np.uint64)
-        np.cumsum(codes * _powers(_BASE, len(each)), out=sums[1:])
+        np.cumsum(codes * _powers(GOLDEN_GAMMA, len(each)), out=sums[1:])
         return cls(sums, kinds)
 
     def spans(self, sizes: Sizes) -> tuple[Places, Places]:
@@ -63,14 +63,7 @@ class NGrams:
     def numbers(self, starts: Places, ends: Places) -> Numbers:
         inverse = _powers(_INVERSE, len(self.sums))
         sums: Numbers = (self.sums[ends] - self.sums[starts]) * inverse[starts]
-        return scramble(sums + (ends - starts).astype(np.uint64))
-
-
-def scramble(x: Numbers) -> Numbers:
-    """SplitMix64's last steps: every bit of the number changes every bit of the result."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+        return mix64(sums + (ends - starts).astype(np.uint64))
 
 
 def _powers(base: int, count: int) -> Numbers:

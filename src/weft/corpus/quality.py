@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.corpus.ngrams import Numbers
+from weft.splitmix64 import GOLDEN_GAMMA
 from weft.words import letters_of, unspaced_share, words_of
 
 _BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·")
@@ -22,7 +23,6 @@ _ELLIPSES = ("...", "…", "……", "[…]", "[...]")
 _SYMBOLS = ("#", "...", "…")
 _DIGIT = re.compile(r"\d")
 _DIGITS = "0123456789"
-MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, with its bits all over
 _WITHOUT_LETTER = re.compile(r"(?<!\S)(?:[^\w\s]|[\d_])+(?!\S)")  # a word
 _STOP_WORDS = {
     "en": "the be to of and that have with",
@@ -106,7 +106,7 @@ class MeasuredText:
         mixed, length = codes, 1
         for wanted in sorted(lengths):
             while length < min(wanted, len(codes)):
-                mixed = mixed[:-1] * MIX + codes[length:]  # modulo 2^64
+                mixed = mixed[:-1] * np.uint64(GOLDEN_GAMMA) + codes[length:]  # modulo 2^64
                 length += 1
             yield wanted, mixed if wanted <= len(codes) else codes[:0]
 

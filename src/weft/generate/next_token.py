@@ -17,7 +17,7 @@ from torch import Tensor
 
 from weft.generate.settings import Settings
 from weft.generate.start_end_tokens import StartEndTokens
-from weft.tokens.keyed_shuffle import mix
+from weft.splitmix64 import GOLDEN_GAMMA, mix64
 
 # Tokens that hold the top-p of most distributions: to sort a whole large vocabulary costs more than a step.
 _SHORTLIST = 256
@@ -158,7 +158,7 @@ class RandomStreams:
 
     def at(self, step: int) -> Tensor:
         """(R,) in double precision."""
-        bits = mix(self.keys + np.uint64((step + 1) * 0x9E3779B97F4A7C15 % 2**64))
+        bits = mix64(self.keys + np.uint64((step + 1) * GOLDEN_GAMMA % 2**64))
         return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
     def of(self, rows: Sequence[int] | np.ndarray) -> "RandomStreams":

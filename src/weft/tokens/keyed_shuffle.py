@@ -12,6 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from weft.splitmix64 import mix64
+
 _FEISTEL_ROUNDS = 4  # Luby & Rackoff 1988: four rounds make a strong pseudo-random permutation.
 
 
@@ -48,18 +50,10 @@ def _permute(values: np.ndarray, keys: np.ndarray, which: np.ndarray, half_bits:
     half, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
     left, right = values >> half, values & mask
     for number in range(_FEISTEL_ROUNDS):
-        left, right = right, left ^ (mix(right + keys[which, number]) & mask)
+        left, right = right, left ^ (mix64(right + keys[which, number]) & mask)
     return (left << half) | right
 
 
 @lru_cache(maxsize=4096)  # to set up a network costs more than to use it
 def _round_keys(seed: int, epoch: int) -> tuple[np.uint64, ...]:
     return tuple(np.random.SeedSequence((seed, epoch)).generate_state(_FEISTEL_ROUNDS, np.uint64))
-
-
-def mix(x: np.ndarray) -> np.ndarray:
-    """The finalizer of splitmix64: every input bit moves every output bit. Wrap-around is wanted."""
-    with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

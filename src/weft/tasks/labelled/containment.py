@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.splitmix64 import GOLDEN_GAMMA
 from weft.words import folded, words_and_symbols
 
 START = 4  # words; shorter texts are phrases that anybody may say
 _BLOCK_WORDS = 1_000_000  # words at a time
-_BASE = 0x9E3779B97F4A7C15 | 1
-_INVERSE = pow(_BASE, -1, 2**64)
+_INVERSE = pow(GOLDEN_GAMMA, -1, 2**64)
 
 
 def plain_words(text: str) -> list[str]:
@@ -75,7 +75,7 @@ def _blocks(texts: Texts) -> Iterator[_Block]:
         last = max(first + 1, int(np.searchsorted(texts.starts, texts.starts[first] + _BLOCK_WORDS, "right")) - 1)
         begin, end = texts.starts[first], texts.starts[last]
         size = int(end - begin)
-        powers, inverse = (_powers(base, size) for base in (_BASE, _INVERSE))
+        powers, inverse = (_powers(base, size) for base in (GOLDEN_GAMMA, _INVERSE))
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(codes[texts.words[begin:end]] * powers)])
         lengths = texts.lengths[first:last]
         yield _Block(
