@@ -13,6 +13,7 @@ neighbouring sequences of equal length form one dense call (`Packed.runs`; a uni
 beats a padded batch with a mask by 2× and nested tensors by 15×.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
@@ -25,8 +26,11 @@ from torch.nn import functional as F
 from weft.model.dropout import drop
 from weft.model.fused_attention import attend_fused, can_attend_fused
 from weft.model.fused_layers import prepare_heads, to_float32
+from weft.model.keep import Maps
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
+
+Run = tuple[int, int, int]  # neighbouring sequences of one shape: how many, query length, key length
 
 
 @dataclass(frozen=True)
@@ -75,16 +79,23 @@ class Attention(nn.Module):
         self.query_norm = make_norm(spec.head_norm, spec.head_width) if spec.head_norm else None
         self.key_norm = make_norm(spec.head_norm, spec.head_width) if spec.head_norm else None
 
-    def forward(self, x_TW: Tensor, batch: Packed, view: View, past: LayerPast | None = None) -> Tensor:
+    def forward(
+        self, x_TW: Tensor, batch: Packed, view: View, past: LayerPast | None = None, maps: Maps | None = None
+    ) -> Tensor:
+        """`maps`: lists to fill with the weights or scores of each sequence."""
         spec = self.spec
         heads = self.qkv(x_TW).view(len(x_TW), -1, spec.head_width)
         counts = (spec.heads, spec.key_value_heads, spec.key_value_heads)
         q, k, v = prepare_heads(heads, counts, (self.query_norm, self.key_norm), view.rotary)
-        if past is None:
-            mixed = attend(q, k, v, batch, batch, view, scaled=spec.scaled, dropout=spec.dropout * self.training)
+        if past is not None:
+            return self.out(past.attend(q, k, v, batch, view, spec.scaled).flatten(1))
+        dropout = spec.dropout * self.training
+        if maps:
+            out, weights, scores = attend_with_maps(q, k, v, batch, batch, view, scaled=spec.scaled, dropout=dropout)
+            _fill(maps, attention=weights, scores=scores)
         else:
-            mixed = past.attend(q, k, v, batch, view, spec.scaled)
-        return self.out(mixed.flatten(1))
+            out = attend(q, k, v, batch, batch, view, scaled=spec.scaled, dropout=dropout)
+        return self.out(out.flatten(1))
 
 
 class CrossAttention(nn.Module):
@@ -104,18 +115,23 @@ class CrossAttention(nn.Module):
         memory_TW: Tensor | None,
         source: Packed | None,
         past: LayerPast | None = None,
+        maps: Maps | None = None,
     ) -> Tensor:
-        """What is written looks at the `memory` of its `source`, or at what `past` keeps of it."""
+        """Keys and values are made of `memory`, the encoder's output for `source`, or taken from `past`."""
         spec = self.spec
         q = self.query(x_TW).view(len(x_TW), -1, spec.head_width)
         if past is not None:
-            mixed = past.attend_source(q, spec.scaled)
+            return self.out(past.attend_source(q, spec.scaled).flatten(1))
+        assert memory_TW is not None
+        assert source is not None
+        k, v = self.keys_and_values(memory_TW)
+        dropout = spec.dropout * self.training
+        if maps and "cross" in maps:
+            out, weights, _ = attend_with_maps(q, k, v, batch, source, View(), scaled=spec.scaled, dropout=dropout)
+            _fill(maps, cross=weights)
         else:
-            assert memory_TW is not None
-            assert source is not None
-            k, v = self.keys_and_values(memory_TW)
-            mixed = attend(q, k, v, batch, source, View(), scaled=spec.scaled, dropout=spec.dropout * self.training)
-        return self.out(mixed.flatten(1))
+            out = attend(q, k, v, batch, source, View(), scaled=spec.scaled, dropout=dropout)
+        return self.out(out.flatten(1))
 
     def keys_and_values(self, memory_TW: Tensor) -> tuple[Tensor, Tensor]:
         """(T, H, D) each."""
@@ -146,22 +162,44 @@ def attend(
     runs = _shared_runs(queries, keys)
     if len(runs) == 1:
         return _attend_dense(q_THD, k_THD, v_THD, runs[0], view, scale, dropout)
-    # One split each, not a slice per run: the gradient of a split is a single concatenation.
-    parts = zip(
-        q_THD.split([count * length for count, length, _ in runs]),
-        k_THD.split([count * length for count, _, length in runs]),
-        v_THD.split([count * length for count, _, length in runs]),
-        runs,
-        strict=True,
-    )
+    parts = _split_by_run(q_THD, k_THD, v_THD, runs)
     return torch.cat([_attend_dense(q, k, v, run, view, scale, dropout) for q, k, v, run in parts])
 
 
-def _shared_runs(queries: Packed, keys: Packed) -> list[tuple[int, int, int]]:
-    """Runs of neighbours whose query lengths and key lengths are both equal: (how many, query length, key length)."""
+def attend_with_maps(
+    q_THD: Tensor,
+    k_THD: Tensor,
+    v_THD: Tensor,
+    queries: Packed,
+    keys: Packed,
+    view: View,
+    *,
+    scaled: bool,
+    dropout: float,
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    """As `attend`, by the formula. Returns the weights before dropout and the scores as well, (H, queries, keys) per
+    sequence.
+    """
+    scale = q_THD.shape[-1] ** -0.5 if scaled else 1.0
+    outputs, weights, scores = [], list[Tensor](), list[Tensor]()
+    for q, k, v, run in _split_by_run(q_THD, k_THD, v_THD, _shared_runs(queries, keys)):
+        out, weight, score = _attend_by_formula(*_to_dense(q, k, v, run), view, scale, dropout)
+        outputs.append(out.transpose(1, 2).flatten(0, 1))
+        weights += weight.unbind(0)
+        scores += score.unbind(0)
+    return torch.cat(outputs), weights, scores
+
+
+def _fill(maps: Maps, **found: list[Tensor]) -> None:
+    for kind, lists in maps.items():
+        lists += found.get(kind, [])
+
+
+def _shared_runs(queries: Packed, keys: Packed) -> list[Run]:
+    """Runs of neighbours whose query lengths and key lengths are both equal."""
     if queries is keys:
         return [(count, length, length) for count, length in queries.runs]
-    runs: list[tuple[int, int, int]] = []
+    runs: list[Run] = []
     for pair in zip(queries.lengths, keys.lengths, strict=True):
         if runs and runs[-1][1:] == pair:
             runs[-1] = (runs[-1][0] + 1, *pair)
@@ -170,18 +208,29 @@ def _shared_runs(queries: Packed, keys: Packed) -> list[tuple[int, int, int]]:
     return runs
 
 
-def _attend_dense(
-    q: Tensor, k: Tensor, v: Tensor, run: tuple[int, int, int], view: View, scale: float, dropout: float
-) -> Tensor:
-    """`count` sequences of one length: flat -> (count, H, L, D), one kernel call -> flat."""
+def _split_by_run(q: Tensor, k: Tensor, v: Tensor, runs: list[Run]) -> Iterator[tuple[Tensor, Tensor, Tensor, Run]]:
+    # One split each, not a slice per run: the gradient of a split is a single concatenation.
+    query_sizes = [count * length for count, length, _ in runs]
+    key_sizes = [count * length for count, _, length in runs]
+    return zip(q.split(query_sizes), k.split(key_sizes), v.split(key_sizes), runs, strict=True)
+
+
+def _to_dense(q: Tensor, k: Tensor, v: Tensor, run: Run) -> tuple[Tensor, Tensor, Tensor]:
+    """`count` sequences of one length: flat -> (count, H, L, D)."""
     count, query_length, key_length = run
-    q = q.unflatten(0, (count, query_length)).transpose(1, 2)
-    k = k.unflatten(0, (count, key_length)).transpose(1, 2)
-    v = v.unflatten(0, (count, key_length)).transpose(1, 2)
-    if dropout and q.device.type == "cpu":
-        mixed = _attend_dropping(q, k, v, view, scale, dropout)
+    dense_q = q.unflatten(0, (count, query_length)).transpose(1, 2)
+    dense_k, dense_v = (x.unflatten(0, (count, key_length)).transpose(1, 2) for x in (k, v))
+    return dense_q, dense_k, dense_v
+
+
+def _attend_dense(q: Tensor, k: Tensor, v: Tensor, run: Run, view: View, scale: float, dropout: float) -> Tensor:
+    """`count` sequences of one length in one kernel call; flat in, flat out."""
+    query_length = run[1]
+    q, k, v = _to_dense(q, k, v, run)
+    if dropout and q.device.type == "cpu":  # torch has no CPU kernel with dropout
+        out, _, _ = _attend_by_formula(q, k, v, view, scale, dropout)
     else:
-        mixed = F.scaled_dot_product_attention(
+        out = F.scaled_dot_product_attention(
             q,
             k,
             v,
@@ -191,18 +240,21 @@ def _attend_dense(
             scale=scale,
             enable_gqa=q.shape[1] != k.shape[1],
         )
-    return mixed.transpose(1, 2).flatten(0, 1)
+    return out.transpose(1, 2).flatten(0, 1)
 
 
-def _attend_dropping(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float) -> Tensor:
-    """With dropout on the weights, for which torch has no CPU kernel: the formula as it stands."""
+def _attend_by_formula(
+    q: Tensor, k: Tensor, v: Tensor, view: View, scale: float, dropout: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output (N, H, L, D), weights before dropout and scores (N, H, L, L)."""
     if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     scores = (q * scale) @ k.transpose(-1, -2)
     if view.causal or not _is_plain(q.shape[2], view):
         mask = _mask(q.shape[2], view, q.device)
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    return drop(scores.softmax(dim=-1), dropout) @ v
+    weights = scores.softmax(dim=-1)
+    return (drop(weights, dropout) if dropout else weights) @ v, weights, scores
 
 
 def _is_plain(length: int, view: View) -> bool:
@@ -248,7 +300,7 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packe
     from torch.nn.attention.varlen import varlen_attn  # needs CUDA and half precision
 
     reach = -1 if view.window is None else view.window
-    mixed = varlen_attn(
+    out = varlen_attn(
         q,
         k,
         v,
@@ -260,5 +312,5 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packe
         window_size=(reach, 0 if view.causal else reach),
         enable_gqa=q.shape[1] != k.shape[1],
     )
-    assert isinstance(mixed, Tensor)  # it gives more only when asked
-    return mixed
+    assert isinstance(out, Tensor)  # it gives more only when asked
+    return out

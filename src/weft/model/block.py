@@ -16,6 +16,7 @@ from weft.model.attention import Attention, AttentionSpec, CrossAttention, Layer
 from weft.model.dropout import Dropout
 from weft.model.feedforward import FeedForward, FeedForwardSpec
 from weft.model.fused_layers import Norm, norm_and_input, norm_of_sum
+from weft.model.keep import Maps
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 
@@ -51,12 +52,16 @@ class Block(nn.Module):
         memory: Tensor | None = None,
         source: Packed | None = None,
         past: LayerPast | None = None,
-    ) -> Tensor:
+        maps: Maps | None = None,
+    ) -> Tensor | tuple[Tensor, Maps]:
+        """`maps`: lists to fill with attention weights or scores. Returned as well, if given."""
         drop = self.attention_dropout
-        x = self._wrap(x, self.attention_norm, drop, lambda h: self.attention(h, batch, view, past))
+        own = None if maps is None else {kind: maps[kind] for kind in maps if kind != "cross"}
+        x = self._wrap(x, self.attention_norm, drop, lambda h: self.attention(h, batch, view, past, own))
         if (cross := self.cross) is not None:
-            x = self._wrap(x, self.cross_norm, drop, lambda h: cross(h, batch, memory, source, past))
-        return self._wrap(x, self.feedforward_norm, self.feedforward_dropout, self.feedforward)
+            x = self._wrap(x, self.cross_norm, drop, lambda h: cross(h, batch, memory, source, past, maps))
+        x = self._wrap(x, self.feedforward_norm, self.feedforward_dropout, self.feedforward)
+        return x if maps is None else (x, maps)
 
     def _wrap(self, x: Tensor, norm: Norm | None, drop: Dropout, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if norm is None:  # ModernBERT's first attention: the embeddings were normalised just before

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from weft.model.embeddings import Embeddings, EmbeddingSpec
 from weft.model.heads import Head, HeadSpec
 from weft.model.initialize import InitSpec, initialize
+from weft.model.keep import Keep, Kept
 from weft.model.packed import Packed
 from weft.model.recurrent import Recurrent, RecurrentPast, RecurrentSpec
 from weft.model.stack import Past, Stack, StackSpec
@@ -68,14 +69,30 @@ class Network(nn.Module):
             if head.spec.tied:
                 head.out.weight = (self.decoder_embed or self.embed).tokens.weight
 
-    def forward(self, batch: Packed, target: Packed | None = None) -> Tensor:
-        """Hidden states (T, W) of `batch`; of `target`, given `batch` as its source, if there is one."""
+    def forward(
+        self, batch: Packed, target: Packed | None = None, keep: Keep | None = None
+    ) -> Tensor | tuple[Tensor, Kept]:
+        """Hidden states (T, W) of `batch`; of `target`, given `batch` as its source, if there is one. With `keep`, also
+        hidden states and attention weights of single layers.
+        """
+        if keep is not None:
+            return self._forward_keeping(batch, target, keep)
         if target is not None:
             return self.decode(target, self.encode(batch), batch)
         if self.encoder is not None:
             return self.encode(batch)
         x = self.embed(batch)
         return self.decoder(x, batch) if self.recurrent is None else self.recurrent(x, batch)
+
+    def _forward_keeping(self, batch: Packed, target: Packed | None, keep: Keep) -> tuple[Tensor, Kept]:
+        if self.recurrent is not None:
+            raise ValueError("an LSTM keeps neither the hidden states of its layers nor attention weights")
+        if target is None:
+            return (self.decoder if self.encoder is None else self.encoder)(self.embed(batch), batch, keep=keep)
+        memory, of_source = self.encoder(self.embed(batch), batch, keep=keep.source or Keep())
+        x = (self.decoder_embed or self.embed)(target)
+        hidden, kept = self.decoder(x, target, memory, batch, keep=keep)
+        return hidden, kept._replace(source=of_source)
 
     def head(self, kind: str) -> Head:
         head = self.heads[kind]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from weft.model.attention import LayerPast, View
 from weft.model.block import Block, BlockSpec
 from weft.model.dropout import Dropout
+from weft.model.keep import Keep, Kept, MapKind
 from weft.model.norm import make_norm
 from weft.model.packed import Packed
 from weft.model.positions import Positions, Relative, RelativeBias, Rotary, rotary_table
@@ -72,7 +73,13 @@ class Stack(nn.Module):
         memory: Tensor | None = None,
         source: Packed | None = None,
         past: Past | None = None,
-    ) -> Tensor:
+        keep: Keep | None = None,
+    ) -> Tensor | tuple[Tensor, Kept]:
+        """Output (T, W); with `keep`, also what was kept."""
+        if keep is not None:
+            if past is not None:
+                raise ValueError("keep does not go with a past")
+            return self._forward_keeping(x_TW, batch, memory, source, keep)
         alone = past is None or past.is_empty
         everywhere, nearby = self._views(batch, x_TW.dtype, alone=alone)
         local = () if self.spec.local is None else self.spec.local.layers
@@ -81,6 +88,27 @@ class Stack(nn.Module):
         for layer, block in enumerate(self.blocks):
             x = block(x, batch, nearby if layer in local else everywhere, memory, source, kept[layer])
         return self.dropout(x if self.norm is None else self.norm(x))
+
+    def _forward_keeping(
+        self, x_TW: Tensor, batch: Packed, memory: Tensor | None, source: Packed | None, keep: Keep
+    ) -> tuple[Tensor, Kept]:
+        keep.check(len(self.blocks), cross=self.spec.cross)
+        everywhere, nearby = self._views(batch, x_TW.dtype, alone=True)
+        local = () if self.spec.local is None else self.spec.local.layers
+        x, hidden, kept = x_TW, {0: x_TW}, dict[MapKind, dict[int, list[Tensor]]](attention={}, scores={}, cross={})
+        for layer, block in enumerate(self.blocks):
+            view = nearby if layer in local else everywhere
+            if maps := keep.maps(layer):
+                x, maps = block(x, batch, view, memory, source, maps=maps)
+            else:
+                x = block(x, batch, view, memory, source)
+            hidden[layer + 1] = x
+            for kind, found in maps.items():
+                kept[kind][layer] = found
+        x = self.dropout(x if self.norm is None else self.norm(x))
+        hidden[len(self.blocks)] = x
+        states = {number: hidden[number] for number in keep.hidden}
+        return x, Kept(states, kept["attention"], kept["scores"], kept["cross"])
 
     def _views(self, batch: Packed, dtype: torch.dtype, *, alone: bool) -> tuple[View, View]:
         """What global layers see, and what local layers see. A batch that goes on with what was read before is not
