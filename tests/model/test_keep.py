@@ -6,6 +6,7 @@ import torch
 
 import oracle
 import weft
+from weft.errors import InputError
 from weft.model import attention
 from weft.model.keep import Keep
 from weft.model.packed import pack
@@ -125,3 +126,22 @@ def test_weights_are_kept_before_dropout():
 def test_a_layer_that_is_not_there_is_refused(keep, says):
     with pytest.raises(ValueError, match=says):
         weft.create("bert", **SHAPE).network(pack([[1, 2]]), keep=keep)
+
+
+def test_a_model_gives_its_layers_as_arrays():
+    model, sequences = weft.create("bert", **SHAPE), [[1, 2, 3], [4], [5, 6]]
+    for row, last, states, maps in zip(
+        sequences,
+        model.hidden(sequences),
+        model.hidden(sequences, layers=(0, 3)),
+        model.attentions(sequences),
+        strict=True,
+    ):
+        assert states.shape == (2, len(row), 32)
+        np.testing.assert_allclose(states[1], last, atol=1e-6)
+        assert [one.shape for one in maps] == [(2, len(row), len(row))] * 3
+        assert all(np.allclose(one.sum(-1), 1) for one in maps)
+    with pytest.raises(InputError, match="hidden state 4"):
+        model.hidden(sequences, layers=[4])
+    with pytest.raises(InputError, match="LSTM"):
+        weft.create("lstm", vocabulary=40, layers=1, width=8).attentions(sequences)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
+from weft.model.keep import Keep, Kept
 from weft.model.network import Network
 from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
 from weft.model.positions import longest
@@ -32,19 +33,71 @@ def arrays_of(
 
     Raises InputError if the ids do not fit the model.
     """
-    check_sequences(network, sequences, targets, segments)
-    device = next(network.parameters()).device
     results: list[np.ndarray] = [np.empty(0)] * len(sequences)
     with torch.inference_mode():
-        for picked in _batches(sequences, targets):
-            beside = None if segments is None else [segments[i] for i in picked]
-            batch = pack([sequences[i] for i in picked], beside).to(device)
-            target = None if targets is None else pack([targets[i] for i in picked]).to(device)
+        for picked, batch, target in _packed(network, sequences, targets, segments):
             answer = compute(network(batch, target), target or batch)
             parts = answer.unbind() if one_row else (target or batch).split(answer)
             for index, part in zip(picked, parts, strict=True):
                 results[index] = part.float().cpu().numpy()
     return results
+
+
+def hidden_arrays(
+    network: Network,
+    sequences: Sequences,
+    targets: Sequences | None,
+    segments: Sequences | None,
+    layers: Sequence[int],
+) -> list[np.ndarray]:
+    """(layers, length, width) per sequence. Raises InputError if the model has no such layer."""
+    results: list[np.ndarray] = [np.empty(0)] * len(sequences)
+    keep = Keep(hidden=tuple(layers))
+    for picked, batch, target, kept in _kept(network, sequences, targets, segments, keep):
+        states = torch.stack([kept.hidden[layer] for layer in layers], dim=1)
+        for index, part in zip(picked, (target or batch).split(states), strict=True):
+            results[index] = part.transpose(0, 1).float().cpu().numpy()
+    return results
+
+
+def attention_arrays(
+    network: Network,
+    sequences: Sequences,
+    targets: Sequences | None,
+    segments: Sequences | None,
+    layers: Sequence[int],
+) -> list[list[np.ndarray]]:
+    """Per sequence and layer, (heads, length, length). Raises InputError if the model has no such layer."""
+    results: list[list[np.ndarray]] = [[] for _ in sequences]
+    keep = Keep(attention=tuple(layers))
+    for picked, _, _, kept in _kept(network, sequences, targets, segments, keep):
+        for place, index in enumerate(picked):
+            results[index] = [kept.attention[layer][place].float().cpu().numpy() for layer in layers]
+    return results
+
+
+def _kept(
+    network: Network, sequences: Sequences, targets: Sequences | None, segments: Sequences | None, keep: Keep
+) -> Iterator[tuple[list[int], Packed, Packed | None, Kept]]:
+    try:
+        with torch.inference_mode():
+            for picked, batch, target in _packed(network, sequences, targets, segments):
+                yield picked, batch, target, network(batch, target, keep=keep)[1]
+    except ValueError as error:
+        raise InputError(f"This {network.architecture.family}: {error}.") from None
+
+
+def _packed(
+    network: Network, sequences: Sequences, targets: Sequences | None, segments: Sequences | None
+) -> Iterator[tuple[list[int], Packed, Packed | None]]:
+    """Batches on the network's device, each with the numbers of its sequences."""
+    check_sequences(network, sequences, targets, segments)
+    device = next(network.parameters()).device
+    for picked in _batches(sequences, targets):
+        beside = None if segments is None else [segments[i] for i in picked]
+        batch = pack([sequences[i] for i in picked], beside).to(device)
+        target = None if targets is None else pack([targets[i] for i in picked]).to(device)
+        yield picked, batch, target
 
 
 def _batches(sequences: Sequences, targets: Sequences | None) -> Iterator[list[int]]:

@@ -1,4 +1,4 @@
-"""`load`, `create`, and the verbs: save, logits, hidden, embed, fill, predict, generate, stream, score, choose."""
+"""`load`, `create`, and `Model` with its verbs: predict, generate, fill, embed, score, hidden, attentions …"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from weft.api.arrays import Sequences, arrays_of
+from weft.api.arrays import Sequences, arrays_of, attention_arrays, hidden_arrays
 from weft.api.fill import Filled, fill_masks
 from weft.errors import InputError
 from weft.generate.framing import Framing
@@ -123,10 +123,36 @@ class Model(LoadedModel):
         return arrays_of(self.network, sequences, targets, segments, head, one_row=head.spec.pool != "every")
 
     def hidden(
-        self, sequences: Sequences, targets: Sequences | None = None, *, segments: Sequences | None = None
+        self,
+        sequences: Sequences,
+        targets: Sequences | None = None,
+        *,
+        segments: Sequences | None = None,
+        layers: Sequence[int] | None = None,
     ) -> list[np.ndarray]:
-        """The last hidden states, (length, width) per sequence; the decoder's where `targets` are given."""
+        """The last hidden states, (length, width) per sequence; the decoder's where `targets` are given.
+
+        With `layers`, (layers, length, width): 0 is the embedding, i the output of layer i, counted from 1.
+        """
+        if layers is not None:
+            return hidden_arrays(self.network, sequences, targets, segments, layers)
         return arrays_of(self.network, sequences, targets, segments, lambda hidden, batch: hidden, one_row=False)
+
+    def attentions(
+        self,
+        sequences: Sequences,
+        targets: Sequences | None = None,
+        *,
+        segments: Sequences | None = None,
+        layers: Sequence[int] | None = None,
+    ) -> list[list[np.ndarray]]:
+        """Self-attention weights per sequence and layer, (heads, length, length); the decoder's where `targets` are
+        given. `layers`: counted from 0. Default: all.
+        """
+        architecture = self.network.architecture
+        stack = architecture.decoder if targets is not None or architecture.encoder is None else architecture.encoder
+        layers = range(stack.layers if stack is not None else 1) if layers is None else layers
+        return attention_arrays(self.network, sequences, targets, segments, layers)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """A vector per text, (n, width): the mean of its hidden states, or the pooling that the folder names.
