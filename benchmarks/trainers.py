@@ -11,9 +11,12 @@ from weft.model.flops import training_flops
 from weft.model.network import Network
 from weft.objectives.objective import Objective
 from weft.tokens.order import Order
-from weft.train.loop import TrainSpec, one_step
-from weft.train.optimizers import OptimizerSpec, make_optimizers
+from weft.train.batches import StepBatches
+from weft.train.engine import Engine
+from weft.train.optimizers import OptimizerSpec
 from weft.train.schedules import Schedule
+from weft.train.spec import TrainSpec
+from weft.train.step import Step
 
 DECAY = 0.01
 
@@ -27,11 +30,11 @@ class Ours:
         rate: float,
         precision: torch.dtype = torch.float32,
     ) -> None:
-        self.network, self.objectives, self.precision = network.train(), [objective], precision
-        self.order = Order((len(objective),), (1.0,), 0)
+        self.network, self.precision = network.train(), precision
         schedule, optimizer = Schedule(10**6, "linear"), OptimizerSpec("adamw", rate, DECAY)
         self.spec = TrainSpec(10**6, samples, schedule, optimizer, precision=precision)
-        self.optimizers = make_optimizers(self.network, self.spec.optimizer, self.spec.precision)
+        self.engine = Engine(Step(self.network, objective, precision), optimizer)
+        self.batches_of = StepBatches([objective], Order((len(objective),), (1.0,), 0), self.spec)
         self.step = 0
 
     def prepare(self, steps: int) -> None:
@@ -40,7 +43,8 @@ class Ours:
     def train(self, steps: int) -> tuple[int, float]:
         tokens, flops = 0, 0.0
         for _ in range(steps):
-            _, _, (batch,) = one_step(self.network, self.objectives, self.order, self.optimizers, self.spec, self.step)
+            (batch,) = self.batches_of(self.step)
+            self.engine.take_step([batch], self.step, self.spec.schedule(self.step))
             self.step += 1
             tokens += len(batch.packed.tokens)
             flops += training_flops(self.network, batch.packed, None, batch.scored)

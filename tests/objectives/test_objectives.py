@@ -11,7 +11,7 @@ from weft.objectives.causal import Causal
 from weft.objectives.masked import Masked
 from weft.objectives.masked_pairs import MaskedPairs
 from weft.objectives.masking import MaskSpec, Vocabulary
-from weft.objectives.objective import scaled_loss, scores
+from weft.objectives.objective import head_scores, scaled_loss
 from weft.objectives.sentence_pairs import SentencePairs
 from weft.objectives.span_corruption import SpanCorruption
 from weft.objectives.spans import restore_spans
@@ -93,9 +93,9 @@ def test_scores_are_the_loss_and_the_share_of_right_answers(objectives, name):
     objective = objectives[name]
     network = network_for(objective, name)
     batch = objective.batch([1, 2, 3], [0, 0, 0], seed=1)
-    sums = scores(network, batch)
+    sums = head_scores(network, batch)
     total = sum(sums[f"loss/{kind}"] / count for kind, count in batch.counts.items())
-    assert total == pytest.approx(float(scaled_loss(network, batch, batch.counts)), abs=1e-4)
+    assert float(total) == pytest.approx(float(scaled_loss(network, batch, batch.counts)), abs=1e-4)
     assert all(0 <= sums[f"right/{kind}"] <= count for kind, count in batch.counts.items())
 
 
@@ -152,9 +152,9 @@ def test_the_cover_schedule_reaches_every_token_of_a_sample_in_its_epochs(object
     assert sorted(places) == [i + 1 for i in range(30) if text[i] >= 5]
 
 
-def test_reading_on_scores_every_token_once_and_with_a_quarter_of_a_sample_before_it(objectives):
+def test_with_context_scores_every_token_once_and_with_a_quarter_of_a_sample_before_it(objectives):
     causal = objectives["causal"]
-    reading = causal.reading_on()
+    reading = causal.with_context()
     network = network_for(causal, "causal").eval()
     tape = torch.from_numpy(np.asarray(causal.shards[:], np.int64))
     scored = []
@@ -167,6 +167,6 @@ def test_reading_on_scores_every_token_once_and_with_a_quarter_of_a_sample_befor
     assert scored == list(range(scored[-1] + 1))  # none left out, none twice
     assert len(tape) - 1 - len(scored) < 24
 
-    together = scores(network, reading.batch([0, 1, 2], [0, 0, 0], seed=0))["loss/causal"]
-    alone = [scores(network, reading.batch([sample], [0], seed=0))["loss/causal"] for sample in range(3)]
-    assert together == pytest.approx(sum(alone), rel=1e-5)
+    together = head_scores(network, reading.batch([0, 1, 2], [0, 0, 0], seed=0))["loss/causal"]
+    alone = [head_scores(network, reading.batch([sample], [0], seed=0))["loss/causal"] for sample in range(3)]
+    assert float(together) == pytest.approx(float(sum(alone)), rel=1e-5)

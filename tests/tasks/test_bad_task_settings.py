@@ -111,8 +111,8 @@ def test_eight_tokens_are_enough_for_every_task(task, tmp_path):
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/notes.txt").write_text("mine")
-    assert "run holds other things. Choose a new or empty folder with -o." in finetune(tmp_path, "classify").sentence
-    assert "holds other things" in finetune(tmp_path, "classify", "--resume").sentence
+    assert "run holds other files. Choose a new or empty folder with -o." in finetune(tmp_path, "classify").sentence
+    assert "holds other files" in finetune(tmp_path, "classify", "--resume").sentence
     assert [item.name for item in (tmp_path / "run").iterdir()] == ["notes.txt"]
     file = weft("finetune", tmp_path / "recipe.yml", "-o", tmp_path / "train.jsonl")
     assert "train.jsonl is a file; a run needs a folder" in file.sentence

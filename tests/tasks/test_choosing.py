@@ -9,16 +9,18 @@ import yaml
 from small_tasks import finetune, report_of, rows_of, weft, write_rows
 from weft.model.families import design
 from weft.model.network import create_network
+from weft.objectives.objective import Batch, HeadObjective
 from weft.tasks.learning.plan import FEWEST_EXAMPLES
 from weft.tokens.order import Order
-from weft.train.loop import Hooks, TrainSpec, train
+from weft.train.loop import Hooks, train
 from weft.train.schedules import Schedule
+from weft.train.spec import TrainSpec
 from weft.train.training_log import read_metrics
 
 MIXED = [{"text": f"a film, number {n}", "label": "rare" if n % 8 == 0 else "usual"} for n in range(64)]
 
 
-class Nothing:
+class Nothing(HeadObjective):
     """An objective of one sample."""
 
     def __len__(self):
@@ -26,7 +28,6 @@ class Nothing:
 
     def batch(self, samples, epochs, seed):
         from weft.model.packed import pack
-        from weft.objectives.objective import Batch
 
         return Batch(pack([[1, 2, 3]]), torch.tensor([2, 3]), torch.tensor([0, 1]), counts={"causal": 2})
 
@@ -44,7 +45,7 @@ def test_of_steps_with_the_same_figure_the_one_with_the_lower_loss_is_the_best(f
     )
     spec = TrainSpec(3, samples=1, schedule=Schedule(3, "linear", 0), validate_every=1)
     hooks = Hooks(measure=lambda: next(measured), best_by="validation_figure")
-    assert train(network, [Nothing()], Order((1,), (1.0,), 0), spec, tmp_path, hooks=hooks)["best"] == best
+    assert train(network, [Nothing()], Order((1,), (1.0,), 0), spec, tmp_path, hooks=hooks).best == best
 
 
 def best_by(run, figure):

@@ -16,7 +16,7 @@ from weft.tasks.judging.evaluation import evaluate_on
 from weft.tasks.labelled.data import LabelledSplit, Problems
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import Example, batch_of
-from weft.train.loop import validate
+from weft.train.validation import validate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -304,10 +304,10 @@ def test_ctrl_c_saves_and_a_resumed_run_ends_with_the_same_model(tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
     assert process.returncode == 130, err
-    assert out == "" and "of 300; --resume, or weft run again, goes on from here." in err
+    assert out == "" and "of 300. --resume, or weft run again, continues." in err
     assert not (run / "model").exists()
     resumed = weft("finetune", recipe, "-o", run, "--resume")
-    assert resumed.code == 0 and "Going on from step" in resumed.err
+    assert resumed.code == 0 and "Resuming from step" in resumed.err
     weights = [place / "model/model.safetensors" for place in (run, tmp_path / "unbroken/run")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
@@ -319,7 +319,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     again = finetune(tmp_path, "classify", "--resume", "--json")
     assert json.loads(again.out) == results and "is finished already" in again.err
     assert files == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
-    assert "holds a run already at step 3: --resume goes on with it" in finetune(tmp_path, "classify").sentence
+    assert "holds a run already at step 3: --resume continues it" in finetune(tmp_path, "classify").sentence
     assert "finetune.seed was 0 and is 7" in finetune(tmp_path, "classify", "--resume", seed=7).sentence
 
 

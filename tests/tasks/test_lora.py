@@ -27,10 +27,13 @@ from weft.tasks.rewrite import Reply, Translate
 from weft.tasks.tag import Tag
 from weft.tasks.task import Example, Task, TaskObjective, batch_of
 from weft.tokens.order import Order
+from weft.train.batches import StepBatches
 from weft.train.build import Built
-from weft.train.loop import TrainSpec, one_step
+from weft.train.engine import Engine
 from weft.train.optimizers import OptimizerSpec, make_optimizers
 from weft.train.schedules import Schedule
+from weft.train.spec import TrainSpec
+from weft.train.step import Step
 
 FAMILIES = (*ENCODERS, *DECODERS, *WITH_SOURCE)
 CLASSIFY = Classify(("bad", "good", "so-so"))
@@ -125,10 +128,11 @@ def test_only_adapters_and_heads_get_gradients(family):
 def steps(network, task: Task, examples: list[Example], reader, kind: str = "adamw", count: int = 4) -> None:
     inputs = task.inputs(examples, reader)
     spec = TrainSpec(count, 3, Schedule(count, "linear"), OptimizerSpec(kind, 1e-2, weight_decay=0.1))
-    optimizers = make_optimizers(network, spec.optimizer)
-    network.train()
+    objective = TaskObjective(task, inputs)
+    batches_of = StepBatches([objective], Order((len(inputs),), (1.0,), 0), spec)
+    engine = Engine(Step(network.train(), objective), spec.optimizer)
     for step in range(count):
-        one_step(network, [TaskObjective(task, inputs)], Order((len(inputs),), (1.0,), 0), optimizers, spec, step)
+        engine.take_step(batches_of(step), step, spec.schedule(step))
     network.eval()
 
 

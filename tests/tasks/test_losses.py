@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from task_models import PAIRS, TEXTS, WORDS, in_text, make, save
 from weft.interchange.folder import DIALECTS
 from weft.interchange.weight_map import plan
-from weft.objectives.objective import scaled_loss, scores
+from weft.objectives.objective import head_scores, scaled_loss
 from weft.tasks.answer import Answer, Gold
 from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.crf import Crf, allowed_transitions
@@ -30,8 +30,12 @@ from weft.tasks.similarity import Similarity
 from weft.tasks.tag import Tag
 from weft.tasks.task import Example, Task, TaskObjective, batch_of
 from weft.tokens.order import Order
-from weft.train.loop import TrainSpec, one_step
+from weft.train.batches import StepBatches
+from weft.train.engine import Engine
+from weft.train.optimizers import OptimizerSpec
 from weft.train.schedules import Schedule
+from weft.train.spec import TrainSpec
+from weft.train.step import Step
 
 LABELS, WEIGHTS = ("bad", "good", "so-so"), (0.2, 1.7, 3.0)
 TAGS = ("O", "B-PER", "I-PER")
@@ -224,7 +228,7 @@ def test_loss_and_gradients_are_those_of_transformers_one_by_one(case, tmp_path)
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
     compare_gradients(built, theirs)
     if not case.smoothing:  # as it is measured on validation
-        found = scores(built.network, batch)
+        found = head_scores(built.network, batch)
         assert sum(found[f"loss/{kind}"] / count for kind, count in batch.counts.items()) == pytest.approx(
             expected.item(), rel=1e-4
         )
@@ -256,11 +260,12 @@ def test_a_step_in_pieces_has_the_gradient_of_the_whole(case):
     found = []
     for pieces in (1, 2, len(inputs)):
         network = copy.deepcopy(built.network)
-        spec = TrainSpec(1, len(inputs), Schedule(1, "linear"), accumulation=pieces, clip=0.0, smoothing=case.smoothing)
-        descent = torch.optim.SGD([{"params": list(network.parameters()), "peak": 1.0}], lr=1.0)
-        loss, norm, batches = one_step(
-            network, [TaskObjective(case.task, inputs)], Order((len(inputs),), (1.0,), 0), [descent], spec, 0
-        )
+        spec = TrainSpec(1, len(inputs), Schedule(1, "linear"), accumulation=pieces)
+        objective = TaskObjective(case.task, inputs, smoothing=case.smoothing)
+        engine = Engine(Step(network, objective), OptimizerSpec(), clip=0.0)
+        engine.optimizers = [torch.optim.SGD([{"params": list(network.parameters()), "peak": 1.0}], lr=1.0)]
+        batches = StepBatches([objective], Order((len(inputs),), (1.0,), 0), spec)(0)
+        loss, norm = engine.take_step(batches, 0)
         assert len(batches) == pieces
         assert norm > 0
         moved = {name: before - network.get_parameter(name) for name, before in built.network.named_parameters()}
@@ -388,7 +393,7 @@ def test_a_batch_without_any_piece_has_no_loss():
     for kind in (task, replace(task, crf=False)):
         batch = batch_of(kind, kind.inputs([Example(("\u200b",), ("O",))], reader))
         assert scaled_loss(built.network, batch, batch.counts).item() == 0.0
-        assert scores(built.network, batch)["right/tag"] == 0.0
+        assert head_scores(built.network, batch)["right/tag"] == 0.0
 
 
 def test_balanced_weights_are_those_of_sklearn():

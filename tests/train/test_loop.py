@@ -24,9 +24,11 @@ from weft.objectives.span_corruption import SpanCorruption
 from weft.tokenizer.train import train_tokenizer
 from weft.tokens.order import Order
 from weft.tokens.shards import build_shards
-from weft.train.loop import Diverged, TrainSpec, train
+from weft.train.engine import Diverged, Engine
+from weft.train.loop import train
 from weft.train.optimizers import OptimizerSpec
 from weft.train.schedules import Schedule
+from weft.train.spec import TrainSpec
 from weft.train.training_log import TrainingLog
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
@@ -90,20 +92,18 @@ class Killed(BaseException):
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_run_killed_anywhere_and_resumed_ends_with_the_same_bytes(setting, optimizer, tmp_path, monkeypatch):
-    import weft.train.loop as loop
-
     settings = spec(optimizer=OptimizerSpec(optimizer))
     unbroken, state = run(setting, tmp_path / "unbroken", settings)
     assert settings.steps * settings.samples > 1.3 * len(setting[1]) or setting[0] == "bert"  # crosses an epoch
-    real, killed = loop.one_step, []
+    real, killed = Engine.take_step, []
 
-    def step_or_die(*arguments):
-        if arguments[-1] in (4, 9, 10, 15) and arguments[-1] not in killed:
-            killed.append(arguments[-1])
+    def step_or_die(engine, batches, number, rate):
+        if number in (4, 9, 10, 15) and number not in killed:
+            killed.append(number)
             raise Killed
-        return real(*arguments)
+        return real(engine, batches, number, rate)
 
-    monkeypatch.setattr(loop, "one_step", step_or_die)
+    monkeypatch.setattr(Engine, "take_step", step_or_die)
     for _ in range(4):
         with pytest.raises(Killed):
             run(setting, tmp_path / "broken", settings, resume=True)
@@ -138,7 +138,7 @@ def test_training_lowers_the_loss_and_accumulation_does_not_change_it(setting, t
 def test_the_best_and_the_newest_checkpoints_stay(setting, tmp_path):
     _, state = run(setting, tmp_path, spec())
     steps = {int(item.name[5:]) for item in (tmp_path / "checkpoints").iterdir()}
-    assert {state["best"], 16} <= steps
+    assert {state.best, 16} <= steps
     assert len(steps) <= 3
 
 
@@ -148,8 +148,8 @@ def test_the_best_is_kept_when_it_falls_between_two_checkpoints(tmp_path):
     optimizer = OptimizerSpec(learning_rate=1e-3, weight_decay=0.0)
     settings = spec(12, optimizer=optimizer, schedule=rising, validate_every=2, checkpoint_every=7)
     _, state = run(("gpt2", objective), tmp_path / "run", settings)
-    assert state["best"] in (6, 8)
-    assert (tmp_path / f"run/checkpoints/step-{state['best']:06}").is_dir()
+    assert state.best in (6, 8)
+    assert (tmp_path / f"run/checkpoints/step-{state.best:06}").is_dir()
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -164,7 +164,7 @@ def test_patience_stops_early(tmp_path):
     objective = make("gpt2", tmp_path / "tokens")
     settings = spec(200, optimizer=OptimizerSpec(learning_rate=0.0, weight_decay=0.0), validate_every=2, patience=3)
     _, state = run(("gpt2", objective), tmp_path / "run", settings)
-    assert state["step"] == 8
+    assert state.step == 8
 
 
 def test_a_loss_that_is_no_number_stops_with_a_reason_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
@@ -197,7 +197,7 @@ def test_two_sources_are_learnt_together(tmp_path):
     network = weft.create("gpt2", **SHAPE, seed=1).network
     order = Order((len(first), len(second)), (0.7, 0.3), 0)
     state = train(network, [first, second], order, spec(6), tmp_path / "run")
-    assert state["step"] == 6
+    assert state.step == 6
 
 
 CHILD = """
@@ -219,7 +219,7 @@ def test_ctrl_c_and_sigterm_save_first_and_say_how_to_go_on(number, tmp_path):
     os.kill(process.pid, number)
     said = process.stderr.read()
     process.wait()
-    assert "--resume, or weft run again, goes on from here" in said
+    assert "--resume, or weft run again, continues" in said
     step = int(re.search(r"Stopped at step (\d+)", said)[1])
     assert (tmp_path / f"run/checkpoints/step-{step:06}").is_dir()
 

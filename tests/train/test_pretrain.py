@@ -300,7 +300,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_so(place, tmp_path, capsys
     pretrain(made, place, tmp_path / "run", resume=True)
     said = capsys.readouterr().err
     assert "network.safetensors is damaged. Passing over" in said
-    assert "Going on from step 4" in said
+    assert "Resuming from step 4" in said
     assert (tmp_path / "run/model/model.safetensors").read_bytes() == before
 
 
@@ -392,13 +392,13 @@ def weft_command(*arguments, **options):
 
 FILLS_UP = """
 import resource, sys
-import weft.cli, weft.train.loop as loop
-real = loop.save_checkpoint
+import weft.cli, weft.train.engine as engine
+real = engine.save_checkpoint
 def save_and_fill(*arguments, **options):
     place = real(*arguments, **options)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # from now on no file may grow larger
     return place
-loop.save_checkpoint = save_and_fill
+engine.save_checkpoint = save_and_fill
 weft.cli.main()
 """
 
@@ -423,7 +423,7 @@ def test_the_command_prints_json_and_says_how_to_go_on(place, tmp_path):
     assert json.loads(done.stdout)["steps"] == 2
     again = weft_command("pretrain", place / "json.yml", "-o", tmp_path / "run")
     assert again.returncode == 2
-    assert "--resume goes on" in again.stderr
+    assert "--resume continues it" in again.stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -440,7 +440,7 @@ def test_a_place_that_cannot_be_written_is_refused(place):
 
 def test_other_peoples_folders_are_left_alone(place, tmp_path):
     (tmp_path / "diary.txt").write_text("dear diary")
-    with pytest.raises(FolderError, match="holds other things"):
+    with pytest.raises(FolderError, match="holds other files"):
         pretrain(recipe(place), place, tmp_path)
 
 

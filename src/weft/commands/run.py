@@ -23,7 +23,8 @@ def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
         from weft.corpus.build import build_corpus
 
         return build_corpus(recipe.corpus, base, folder / "corpus", name=recipe.name)
-    from weft.train.pretrain import check_pretrain, pretrain
+    from weft.train.pretrain import pretrain
+    from weft.train.pretrain_goal import check_pretrain
 
     second = recipe
     if recipe.finetune is not None:

@@ -1,17 +1,17 @@
-"""What a head other than the language model's is asked, and how a wrong answer counts.
+"""Targets of heads other than the language head, and their losses.
 
-    ClassAnswers   one of L labels for each row           −log softmax(z)[y], weighted by class if wished
-    MultiLabelAnswers   any number of L labels                  −Σ log σ(±z) / L
-    RegressionAnswers    a number                                (z − y)²
-    SpanAnswers     where an answer begins and ends         −(log softmax(z_begin)[b] + log softmax(z_end)[e]) / 2,
-                                                      over the tokens of each sequence
+    ClassAnswers        one of L labels per row              −log softmax(z)[y], weighted by class if wished
+    MultiLabelAnswers   any number of L labels per row       −Σ log σ(±z) / L
+    RegressionAnswers   a number per row                     (z − y)²
+    SpanAnswers         first and last token of a span       −(log softmax(z_first)[b] + log softmax(z_last)[e]) / 2,
+                                                             softmax over the tokens of each sequence
 
-A row is a sequence where the head pools, otherwise a token that is asked about. Losses are sums over rows: whoever
-knows how many rows a whole step has divides by that.
+A row is a sequence if the head pools, otherwise one scored token. Losses are sums over rows; the caller divides by the
+number of rows in the whole step.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Protocol, Self
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,27 +23,21 @@ from weft.model.packed import Packed
 
 
 class Answers(Protocol):
+    """A dataclass, so that `Batch.to` finds its tensors."""
+
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor: ...
 
-    def right(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
-        """How many rows are answered rightly."""
-
-    def to(self, device: torch.device) -> Self: ...
-
-
-class _Movable:
-    def to(self, device: torch.device) -> Self:
-        mine = {knob.name: getattr(self, knob.name) for knob in fields(self)}  # type: ignore[arg-type]
-        return replace(self, **{name: v.to(device) for name, v in mine.items() if isinstance(v, Tensor)})  # type: ignore[type-var]
+    def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
+        """The number of rows that are predicted correctly."""
 
 
 @dataclass(frozen=True)
-class ClassAnswers(_Movable):
+class ClassAnswers:
     head: str
     values: Tensor  # (N,)
-    rows: Tensor | None = None  # (N,) the tokens that are asked about, where the head does not pool
-    weights: Tensor | None = None  # (L,) of classes, so that rare ones count more
-    among: tuple[int, int] | None = None  # only these of the head's outputs are in question; `values` count from there
+    rows: Tensor | None = None  # (N,) the scored tokens, if the head does not pool
+    weights: Tensor | None = None  # (L,) class weights
+    among: tuple[int, int] | None = None  # only this range of the head's outputs; `values` count from its start
 
     def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         found = network.head(self.head)(hidden, reader, self.rows).float()
@@ -51,18 +45,18 @@ class ClassAnswers(_Movable):
 
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
         logits = self.logits(network, hidden, reader)
-        # The sum: torch's mean divides by the weights of this batch, and a step cut in two would not be the same.
+        # The sum: torch's weighted mean divides by the weights of this piece alone, not of the whole step.
         return F.cross_entropy(logits, self.values, self.weights, reduction="sum", label_smoothing=smoothing)
 
-    def right(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
+    def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         return (self.logits(network, hidden, reader).argmax(-1) == self.values).sum()
 
 
 @dataclass(frozen=True)
-class MultiLabelAnswers(_Movable):
+class MultiLabelAnswers:
     head: str
     values: Tensor  # (N, L) 0 or 1
-    weights: Tensor | None = None  # (L,) of the labels that are there
+    weights: Tensor | None = None  # (L,) weights of positive labels
 
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
         logits = network.head(self.head)(hidden, reader).float()
@@ -70,13 +64,13 @@ class MultiLabelAnswers(_Movable):
         losses = F.binary_cross_entropy_with_logits(logits, wanted, pos_weight=self.weights, reduction="sum")
         return losses / self.values.shape[1]
 
-    def right(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
+    def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         logits = network.head(self.head)(hidden, reader)
         return ((logits > 0) == (self.values > 0.5)).all(-1).sum()
 
 
 @dataclass(frozen=True)
-class RegressionAnswers(_Movable):
+class RegressionAnswers:
     head: str
     values: Tensor  # (N,)
 
@@ -84,18 +78,18 @@ class RegressionAnswers(_Movable):
         found = network.head(self.head)(hidden, reader).float()[:, 0]
         return F.mse_loss(found, self.values, reduction="sum")
 
-    def right(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
-        """A number is never quite right."""
+    def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
+        """Always 0: accuracy means nothing for numbers."""
         return self.values.new_zeros(())
 
 
 @dataclass(frozen=True)
-class SpanAnswers(_Movable):
+class SpanAnswers:
     head: str
-    values: Tensor  # (S, 2) the first and the last token of the answer, counted in its sequence
+    values: Tensor  # (S, 2) first and last token of the answer, counted in its sequence
 
     def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
-        """(S, 2, longest), −∞ behind the end of a sequence."""
+        """(S, 2, longest), −∞ after the end of a sequence."""
         rows = network.head(self.head)(hidden, reader).float()
         return pad_sequence(list(reader.split(rows)), batch_first=True, padding_value=-torch.inf).transpose(1, 2)
 
@@ -103,5 +97,5 @@ class SpanAnswers(_Movable):
         logits = self.logits(network, hidden, reader)
         return F.cross_entropy(logits.flatten(0, 1), self.values.flatten(), reduction="sum") / 2
 
-    def right(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
+    def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         return (self.logits(network, hidden, reader).argmax(-1) == self.values).all(-1).sum()

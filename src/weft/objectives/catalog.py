@@ -1,4 +1,4 @@
-"""The objectives by the names a recipe uses, which head each needs, and how each is made of token shards."""
+"""Pre-training objectives by the name a recipe uses: the head each needs, and how to make one from token shards."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from weft.objectives.causal import Causal
 from weft.objectives.masked import Masked
 from weft.objectives.masked_pairs import MaskedPairs
 from weft.objectives.masking import MaskSpec, Vocabulary
-from weft.objectives.objective import Objective
 from weft.objectives.sentence_pairs import SentencePairs
 from weft.objectives.span_corruption import SpanCorruption
 from weft.tokenizer.special import SENTINELS
@@ -25,22 +24,25 @@ DEFAULT_OBJECTIVE = {
 }  # a family's head -> what it is pre-trained on
 
 
+PretrainObjective = Causal | Masked | MaskedPairs | SpanCorruption
+
+
 @dataclass(frozen=True)
 class ObjectiveKind:
     head: str  # as in `Family.architecture`
-    ends: tuple[SpecialRole, ...]  # the special token that closes a document, the first that the tokenizer has
-    make: Callable[[TokenShards, Tokenizer, int, MaskSpec], Objective]
-    pairs: bool = False  # needs sentences
-    uniform: bool = True  # every batch has one shape
+    ends: tuple[SpecialRole, ...]  # roles of the token that closes a document; the first that the tokenizer has is used
+    make: Callable[[TokenShards, Tokenizer, int, MaskSpec], PretrainObjective]
+    pairs: bool = False  # needs sentence boundaries
+    uniform: bool = True  # all batches have the same shape
 
     @property
     def language_head(self) -> str:
-        """The head that guesses tokens."""
+        """The head that predicts tokens."""
         return self.head.split("+")[0]
 
 
 def find_objective_kind(name: str, head: str) -> ObjectiveKind:
-    """The objective of this name, if the family's own head (masked, causal, seq2seq) fits it."""
+    """Raises RecipeError if the objective does not fit the family's language head (masked, causal, seq2seq)."""
     kind = OBJECTIVES[name]
     if kind.language_head != head:
         fitting = [other for other, known in OBJECTIVES.items() if known.language_head == head]
@@ -54,29 +56,31 @@ def end_of_document(tokenizer: Tokenizer, kind: ObjectiveKind) -> int:
     return _token(tokenizer, *kind.ends)
 
 
-def _causal(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+def _causal(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> PretrainObjective:
     return Causal(shards, length)
 
 
-def _masked(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+def _masked(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> PretrainObjective:
     return Masked(shards, length, vocabulary_of(tokenizer), _frame(tokenizer), mask)
 
 
-def _next_sentence(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+def _next_sentence(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> PretrainObjective:
     return _pairs(SentencePairs(shards, "next"), tokenizer, length, mask)
 
 
-def _sentence_order(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+def _sentence_order(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> PretrainObjective:
     return _pairs(SentencePairs(shards, "order"), tokenizer, length, mask)
 
 
-def _pairs(pairs: SentencePairs, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+def _pairs(pairs: SentencePairs, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> PretrainObjective:
     if mask.unit == "cover":
-        raise RecipeError("pretrain.mask_unit cover goes with objective masked: pairs are another text in each epoch.")
+        raise RecipeError(
+            "pretrain.mask_unit cover works with objective masked only: a pair has a new text in each epoch."
+        )
     return MaskedPairs(pairs, length, vocabulary_of(tokenizer), _frame(tokenizer), mask)
 
 
-def _span(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> Objective:
+def _span(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> PretrainObjective:
     found = [tokenizer.engine.token_to_id(sentinel) for sentinel in SENTINELS]
     sentinels = tuple(token for token in found if token is not None)
     if len(sentinels) < 2:
@@ -101,7 +105,7 @@ OBJECTIVES = {
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
-    """What masking must know: the special tokens, and which pieces go on inside a word."""
+    """What masking needs to know of a tokenizer: special tokens, and which pieces continue a word."""
     engine = tokenizer.engine
     pieces = sorted((number, piece) for piece, number in engine.get_vocab().items())
     is_wordpiece = isinstance(engine.model, models.WordPiece)
@@ -114,8 +118,8 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
 
 
 def _inner_pieces(pieces: list[str], is_wordpiece: bool) -> list[bool] | None:
-    """Which pieces continue a word: ##… in WordPiece; in byte-level BPE and Unigram the letters without a mark for the
-    space before them. Where there is no such mark (characters), every token is a word.
+    """Whether each piece continues a word. In WordPiece these begin with ##. In byte-level BPE and Unigram they are
+    letters without the mark of a preceding space. None if there is no such mark (characters): every token is a word.
     """
     if is_wordpiece:
         return [piece.startswith("##") for piece in pieces]

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from weft.model.packed import pack
-from weft.objectives.objective import Batch
+from weft.objectives.objective import Batch, HeadObjective
 from weft.tokens.shards import TokenShards
 
 
 @dataclass(frozen=True)
-class Causal:
+class Causal(HeadObjective):
     """Sample i is `length` tokens of the tape, one token further for the targets; nothing is wasted.
 
     The first `seen` tokens of a sample are the last of the one before: they give context and are not scored again.
@@ -26,7 +26,7 @@ class Causal:
     def __len__(self) -> int:
         return max(0, (len(self.shards) - 1 - self.seen) // (self.length - self.seen))
 
-    def reading_on(self) -> "Causal":
+    def with_context(self) -> "Causal":
         """As a text is read: a quarter of each sample is there for context. Samples that begin from nothing guess their
         first words worse than the model can, and the shorter they are, the more it weighs.
         """

@@ -8,12 +8,12 @@ import torch
 
 from weft.model.packed import pack
 from weft.objectives.masking import DEFAULT_MASKING, MaskSpec, Vocabulary, cover_round, mask_tokens
-from weft.objectives.objective import Batch, sample_generator
+from weft.objectives.objective import Batch, HeadObjective, sample_generator
 from weft.tokens.shards import TokenShards
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(HeadObjective):
     shards: TokenShards
     length: int  # with the frame
     vocabulary: Vocabulary

@@ -9,12 +9,12 @@ import torch
 from weft.objectives.answers import ClassAnswers
 from weft.objectives.masked import masked_batch
 from weft.objectives.masking import DEFAULT_MASKING, MaskSpec, Vocabulary
-from weft.objectives.objective import Batch, sample_generator
+from weft.objectives.objective import Batch, HeadObjective, sample_generator
 from weft.objectives.sentence_pairs import SentencePairs
 
 
 @dataclass(frozen=True)
-class MaskedPairs:
+class MaskedPairs(HeadObjective):
     pairs: SentencePairs
     length: int  # with [CLS] and two [SEP]
     vocabulary: Vocabulary

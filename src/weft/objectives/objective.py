@@ -1,12 +1,12 @@
-"""One protocol for everything a model can learn: how samples become a batch, and what loss and scores come out.
+"""The protocol of everything a model can learn: samples -> batch -> loss and scores.
 
-A batch says which tokens the language head is to guess (`rows`), and what is right (`targets`); an encoder–decoder has
-a second, packed target side; `answers` are what other heads are asked. `counts` says over how many scored items each
-loss is to be averaged, so that the caller can divide by the true count of a whole step, however it is cut into pieces.
+A batch names the tokens that the language head predicts (`rows`) and their targets. An encoder–decoder has a second
+packed side, `decoder`. `answers` are the targets of other heads. `counts` holds the number of scored items per head:
+a loss is divided by the count of the whole step, however the step is cut into pieces or shared among processes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -18,23 +18,20 @@ from weft.model.loss import vocabulary_loss
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import Answers
+from weft.objectives.transfer import moved
 
 
 @dataclass(frozen=True)
 class Batch:
     packed: Packed
-    targets: Tensor | None = None  # (N,) right tokens
-    rows: Tensor | None = None  # (N,) the tokens that are scored; none: all
+    targets: Tensor | None = None  # (N,) token ids that the language head should predict
+    rows: Tensor | None = None  # (N,) the tokens that are scored. None: all
     decoder: Packed | None = None  # what the decoder reads
-    answers: Mapping[str, Answers] = field(default_factory=dict)  # right answers of other heads
-    counts: dict[str, int] = field(default_factory=dict)  # scored items: of the language head, of each of `answers`
+    answers: Mapping[str, Answers] = field(default_factory=dict)  # targets of the other heads, by head
+    counts: dict[str, int] = field(default_factory=dict)  # scored items, by head
 
-    def to(self, device: torch.device) -> "Batch":
-        if device.type == "cpu":
-            return self
-        moved = {name: getattr(self, name) for name in ("packed", "targets", "rows", "decoder")}
-        here = {name: part.to(device) for name, part in moved.items() if part is not None}
-        return replace(self, **here, answers={name: part.to(device) for name, part in self.answers.items()})
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> "Batch":
+        return moved(self, device, non_blocking=non_blocking)
 
     @property
     def scored(self) -> int:
@@ -43,20 +40,41 @@ class Batch:
 
 
 class Objective(Protocol):
+    """All objectives of a run (one per source) share one loss: `loss` and `scores` depend on their arguments only."""
+
     def __len__(self) -> int:
         """Samples in an epoch."""
 
     def batch(self, samples: list[int], epochs: list[int], seed: int) -> Batch:
-        """The batch of these samples, each as it is in its epoch."""
+        """The batch of these samples. A sample's masks depend on its epoch."""
+
+    def loss(self, network: Network, batch: Batch, totals: Mapping[str, int]) -> Tensor:
+        """This batch's share of the step's loss. `totals` are the counts of the whole step."""
+
+    def scores(self, network: Network, batch: Batch) -> dict[str, Tensor]:
+        """Sums over the batch for validation, `loss/<head>` and `right/<head>`; divided by `counts` they are means."""
+
+
+@dataclass(frozen=True)
+class HeadObjective:
+    """The loss of a plain objective: the sum of its heads' losses, with label smoothing."""
+
+    smoothing: float = field(default=0.0, kw_only=True)
+
+    def loss(self, network: Network, batch: Batch, totals: Mapping[str, int]) -> Tensor:
+        return scaled_loss(network, batch, totals, self.smoothing)
+
+    def scores(self, network: Network, batch: Batch) -> dict[str, Tensor]:
+        return head_scores(network, batch)
 
 
 def sample_generator(seed: int, epoch: int, sample: int) -> np.random.Generator:
-    """Chance for one sample in one epoch, whoever asks and whatever else is in the batch."""
+    """The random generator of one sample in one epoch. It does not depend on the rest of the batch."""
     return np.random.Generator(np.random.SFC64([seed, epoch, sample]))
 
 
-def scaled_loss(network: Network, batch: Batch, totals: dict[str, int], smoothing: float = 0.0) -> Tensor:
-    """This batch's share of the step's loss: each head's sum divided by the head's count in the whole step."""
+def scaled_loss(network: Network, batch: Batch, totals: Mapping[str, int], smoothing: float = 0.0) -> Tensor:
+    """The sum over heads of the head's summed loss divided by its count in the whole step."""
     hidden = network(batch.packed, batch.decoder)
     reader = batch.decoder or batch.packed
     loss = hidden.new_zeros(())
@@ -73,19 +91,19 @@ def scaled_loss(network: Network, batch: Batch, totals: dict[str, int], smoothin
 
 
 @torch.no_grad()
-def scores(network: Network, batch: Batch) -> dict[str, float]:
-    """Sums over the batch: `loss/masked`, `right/masked` and so on; divide by `counts` for means."""
+def head_scores(network: Network, batch: Batch) -> dict[str, Tensor]:
+    """`loss/<head>`: the summed loss without smoothing. `right/<head>`: the number of correct predictions."""
     hidden = network(batch.packed, batch.decoder)
     reader = batch.decoder or batch.packed
-    sums: dict[str, float] = {}
+    sums: dict[str, Tensor] = {}
     for kind in batch.counts:
         if kind in batch.answers:
             answers = batch.answers[kind]
-            loss, right = answers.loss(network, hidden, reader, 0.0), answers.right(network, hidden, reader)
+            loss, right = answers.loss(network, hidden, reader, 0.0), answers.correct(network, hidden, reader)
         else:
             assert batch.targets is not None
             logits = network.head(kind)(hidden, reader, batch.rows)
             loss = F.cross_entropy(logits.float(), batch.targets, reduction="sum")
             right = (logits.argmax(-1) == batch.targets).sum()
-        sums |= {f"loss/{kind}": float(loss), f"right/{kind}": float(right)}
+        sums |= {f"loss/{kind}": loss, f"right/{kind}": right}
     return sums

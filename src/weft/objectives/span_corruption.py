@@ -7,13 +7,13 @@ import numpy as np
 import torch
 
 from weft.model.packed import pack
-from weft.objectives.objective import Batch, sample_generator
+from weft.objectives.objective import Batch, HeadObjective, sample_generator
 from weft.objectives.spans import corrupt_spans
 from weft.tokens.shards import TokenShards
 
 
 @dataclass(frozen=True)
-class SpanCorruption:
+class SpanCorruption(HeadObjective):
     shards: TokenShards
     length: int  # of the stretch, before it is cut
     sentinels: tuple[int, ...]

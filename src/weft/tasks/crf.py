@@ -11,7 +11,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import torch
@@ -111,9 +110,6 @@ class Tagging:
     rows: Tensor  # (N,) their tokens
     lengths: tuple[int, ...]  # words of each sentence
 
-    def to(self, device: torch.device) -> Self:
-        return type(self)(self.head, self.values.to(device), self.rows.to(device), self.lengths)
-
     def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         return network.head(self.head)(hidden, reader, self.rows).float()
 
@@ -125,7 +121,7 @@ class Tagging:
         lengths = torch.tensor(self.lengths, device=hidden.device)
         return crf_of(network).loss(pad_sequence(list(rows), batch_first=True), tags, lengths)
 
-    def right(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
+    def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         rows = self.logits(network, hidden, reader).split(self.lengths)
         crf = crf_of(network)
         found = [number for row in rows for number in crf.best(row)]

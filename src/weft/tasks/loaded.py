@@ -25,7 +25,7 @@ from weft.tasks.tag import Tag
 from weft.tasks.task import Example, InputSpec, Task
 from weft.tokenizer.read import read_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
-from weft.train.pretrain_inputs import device as default_device
+from weft.train.processes import local_device
 
 
 class LoadedModel:
@@ -153,7 +153,7 @@ class LoadedModel:
 
 def _checked_device(device: str | torch.device) -> torch.device:
     if device == "auto":
-        return torch.device(default_device())
+        return torch.device(local_device())
     try:
         found = torch.device(device)
         torch.empty(0, device=found)

@@ -24,7 +24,7 @@ from weft.evaluate.judged import Judged
 from weft.generate.start_end_tokens import StartEndTokens
 from weft.model.network import Network
 from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
-from weft.objectives.objective import Batch
+from weft.objectives.objective import Batch, HeadObjective
 from weft.tokenizer.tokenizer import Tokenizer
 
 LOSS = "loss"
@@ -228,7 +228,7 @@ class ScoredTask(Task):
 
 
 @dataclass(frozen=True)
-class TaskObjective:
+class TaskObjective(HeadObjective):
     """A task's inputs as an objective of the training loop."""
 
     task: Task

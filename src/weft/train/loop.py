@@ -1,78 +1,60 @@
 """The one training loop: pre-training, fine-tuning and distillation differ in what they hand to it.
 
 Step i is a pure function of the weights, the optimizer state and (seed, i): the samples come from the keyed order,
-their masks from the samples' numbers, dropout from the step's seed. So a run that was killed and goes on from a
+their masks from the samples' numbers, dropout from the step's seed. So a run that was killed and resumed from a
 checkpoint ends with the same bytes as one that never stopped, and there is no other state to keep.
 
-A loss or gradient that is not finite stops the run with a reason before it can touch the weights; one that explodes
-stops it before the next checkpoint.
+A loss or gradient that is not finite stops the run before it can touch the weights; a loss that explodes stops it
+before the next checkpoint.
 """
 
-import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-
-from weft.errors import WeftError
+from weft.errors import RecipeError, WeftError
 from weft.model.flops import training_flops
 from weft.model.kernel_report import kernel_lines
 from weft.model.network import Network
-from weft.objectives.objective import Batch, Objective, scaled_loss, scores
-from weft.progress import say
-from weft.tokens.order import Order, SampleIndex
-from weft.train.checkpoints import CHECKPOINTS, restore_newest, save_checkpoint
-from weft.train.optimizers import OptimizerSpec, make_optimizers, set_rate
-from weft.train.schedules import Schedule
-from weft.train.training_log import TrainingLog
+from weft.objectives.objective import Batch, Objective
+from weft.tokens.order import Order
+from weft.train.batches import StepBatches
+from weft.train.checkpoints import CHECKPOINTS
+from weft.train.engine import Engine
+from weft.train.prefetch import Prefetcher
+from weft.train.processes import Processes
+from weft.train.signals import stop_signals
+from weft.train.spec import TrainSpec
+from weft.train.state import TrainState
+from weft.train.step import Step
+from weft.train.training_log import SilentLog, TrainingLog
+from weft.train.validation import validate
 
-SAMPLE_EVERY = 4  # validations
-EXPLODED = 4.0  # times the lowest loss so far
-
-
-@dataclass(frozen=True)
-class TrainSpec:
-    steps: int
-    samples: int  # per step
-    schedule: Schedule
-    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
-    seed: int = 0
-    accumulation: int = 1  # pieces a step is cut into, to save memory
-    clip: float = 1.0
-    smoothing: float = 0.0
-    precision: torch.dtype = torch.float32  # of the products; the weights are fp32 always
-    log_every: int = 10
-    validate_every: int = 200
-    checkpoint_every: int = 500
-    keep: int = 2
-    patience: int | None = None  # validations that are not the best before the run stops early
-
+_SAMPLE_EVERY = 4  # validations
 
 Retime = Callable[[int, float], TrainSpec]
+StopRule = Callable[[dict[str, Any], TrainState], str | None]
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a caller may add to a run; none of it touches the weights."""
+    """What a caller may add to a run. No hook may change the weights."""
 
-    sample: Callable[[], str] | None = None  # after some validations: what the model does by now
-    # Before the first step of the schedule's decay, given the seconds a step took so far: how many steps there are to
-    # be. It must write its answer down: a run that goes on after a kill is not asked again.
+    sample: Callable[[], str] | None = None  # after some validations: a text that shows what the model can do
+    # Before the first step of the schedule's decay, given the mean seconds of a step: the settings with a corrected
+    # number of steps. The hook must save its answer, because a resumed run does not ask again.
     retime: Retime | None = None
-    figures: Callable[[dict[str, float]], dict[str, float]] | None = None  # more figures out of validation's losses
-    measure: Callable[[], dict[str, float]] | None = (
-        None  # validation in the caller's own way; a `validation_loss`, too
-    )
-    best_by: str | None = None  # the figure, the higher the better, that tells the best weights; if none, the loss does
-    peak: float | None = None  # FLOP/s of the machine, to say how much of it is used
+    figures: Callable[[dict[str, float]], dict[str, float]] | None = None  # more figures, from the validation losses
+    # Replaces validation on batches. Its facts must include `validation_loss`, and be the same in every process.
+    measure: Callable[[], dict[str, float]] | None = None
+    best_by: str | None = None  # the figure (higher is better) that decides on the best weights. None: the loss
+    # After each validation, given the facts and the state: a reason to stop the run early, or None. The reason is
+    # saved, so a resumed run stays stopped.
+    stop_rules: Sequence[StopRule] = ()
+    peak: float | None = None  # FLOP/s of the machine, to report the share that is used
 
 
 class Interrupted(WeftError):
@@ -81,8 +63,13 @@ class Interrupted(WeftError):
     exit_code = 130
 
 
-class Diverged(WeftError):
-    """The loss is no longer a number."""
+def patience_rule(patience: int) -> StopRule:
+    """Stop after so many validations without a new best."""
+
+    def rule(facts: dict[str, Any], state: TrainState) -> str | None:
+        return f"{patience} validations without a better one" if state.waited >= patience else None
+
+    return rule
 
 
 def train(
@@ -95,193 +82,133 @@ def train(
     validation: Sequence[Batch] = (),
     resume: bool = False,
     hooks: Hooks | None = None,
-) -> dict[str, Any]:
-    """Train in place. `objectives[s]` makes batches of source `s`. Returns the last state: step, best, best_cost."""
-    network.train()
-    hooks = hooks or Hooks()
-    optimizers = make_optimizers(network, spec.optimizer, spec.precision)
-    checkpoints = folder / CHECKPOINTS
-    state: dict[str, Any] = {"step": 0, "tokens": 0, "lowest": math.inf, "best": None, "best_cost": None, "waited": 0}
-    if resume and (found := restore_newest(checkpoints, network, optimizers)):
-        state = found
-        say(f"Going on from step {state['step']:,}.")
-    stopping = False
+    processes: Processes | None = None,
+) -> TrainState:
+    """Train in place. `objectives[s]` makes the batches of source `s`. Returns the state after the last step.
 
-    with closing(TrainingLog(folder, state["step"], spec.steps, hooks.peak)) as record, _stop_signals() as stopped:
-        for line in kernel_lines(network):
-            record.note(line)
-        step = state["step"]
-        while step < spec.steps and not _is_over(state, spec):
-            if hooks.retime is not None and step == spec.schedule.decay_begins and step > record.first:
-                spec = hooks.retime(step, record.seconds / (step - record.first))
-                record.steps = spec.steps
-            began = time.perf_counter()
-            loss, norm, batches = one_step(network, objectives, order, optimizers, spec, step)
-            step += 1
-            state["lowest"] = _checked(loss, state["lowest"], step)
-            tokens = sum(len(batch.packed.tokens) for batch in batches)
-            record.count(tokens, _flops(network, batches), time.perf_counter() - began)
-            state |= {"step": step, "tokens": state["tokens"] + tokens}
-            facts = {"step": step, "tokens": state["tokens"], "loss": loss, "grad_norm": norm}
-            facts["lr"] = spec.optimizer.learning_rate * spec.schedule(step - 1)
-            is_last = step == spec.steps
-            if (validation or hooks.measure) and (is_last or step % spec.validate_every == 0):
-                facts |= hooks.measure() if hooks.measure else validate(network, validation, spec.precision)
-                facts |= hooks.figures(facts) if hooks.figures is not None else {}
-                _remember(state, facts, hooks.best_by, step)
-            validated = "validation_loss" in facts
-            if hooks.sample is not None and validated and (is_last or step % (SAMPLE_EVERY * spec.validate_every) == 0):
-                facts["sample"] = hooks.sample()
-            if validated or is_last or step % spec.log_every == 0:
-                record.write(facts)
-            record.show(facts, always=validated or is_last)
-            stopping = stopped() and not is_last
-            is_best = validated and state["best"] == step
-            if is_last or stopping or is_best or _is_over(state, spec) or step % spec.checkpoint_every == 0:
-                kept = {key: value for key, value in state.items() if key != "step"}
-                save_checkpoint(checkpoints, step, network, optimizers, keep=spec.keep, state=kept)
-            if stopping:
-                break
-    if stopping:
-        raise Interrupted(
-            f"Stopped at step {step:,} of {spec.steps:,}; --resume, or weft run again, goes on from here."
-        )
-    if step < spec.steps:
-        say(f"Stopping early at step {step:,}: {spec.patience} validations without a better one.")
-    return state
-
-
-def _checked(loss: float, lowest: float, step: int) -> float:
-    """The lowest loss so far; an error if this one has exploded."""
-    if loss > EXPLODED * lowest + 10:
-        raise Diverged(
-            f"At step {step:,} the loss is {loss:.1f}, after {lowest:.2f} at its lowest: training has exploded. The "
-            "last checkpoint is whole; try a lower learning rate, a longer warm-up or stronger clipping."
-        )
-    return min(loss, lowest)
-
-
-def _is_over(state: dict[str, Any], spec: TrainSpec) -> bool:
-    return spec.patience is not None and state["waited"] >= spec.patience
-
-
-def validate(network: Network, batches: Iterable[Batch], precision: torch.dtype = torch.float32) -> dict[str, float]:
-    """Means over all batches: `validation_loss`, and for each head its loss and share of right answers."""
-    was_training = network.training
-    network.eval()
-    device = _device(network)
-    sums: dict[str, float] = {}
-    counts: dict[str, int] = {}
-    for batch in batches:
-        with _precise(device, precision):
-            found = scores(network, batch.to(device))
-        for key, value in found.items():
-            sums[key] = sums.get(key, 0.0) + value
-        for kind, count in batch.counts.items():
-            counts[kind] = counts.get(kind, 0) + count
-    network.train(was_training)
-    means = {key: value / counts[key.partition("/")[2]] for key, value in sums.items()}
-    facts = {"validation_loss": sum(value for key, value in means.items() if key.startswith("loss/"))}
-    for kind in counts:
-        facts[f"validation_{kind}_loss"] = means[f"loss/{kind}"]
-        facts[f"validation_{kind}_accuracy"] = means[f"right/{kind}"]
-    return facts
-
-
-def one_step(
-    network: Network,
-    objectives: Sequence[Objective],
-    order: Order,
-    optimizers: list[torch.optim.Optimizer],
-    spec: TrainSpec,
-    step: int,
-) -> tuple[float, float, list[Batch]]:
-    torch.manual_seed(_mix(spec.seed, step))
-    device = _device(network)
-    batches = list(_batches(objectives, order.batch(step, spec.samples), spec))
-    totals = {kind: sum(batch.counts[kind] for batch in batches) for kind in batches[0].counts}
-    loss = 0.0
-    for batch in batches:
-        with _precise(device, spec.precision):
-            part = scaled_loss(network, batch.to(device), totals, spec.smoothing)
-        part.backward()
-        loss += part.item()
-    length = get_total_norm([weight.grad for weight in network.parameters() if weight.grad is not None])
-    norm = float(length)
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise Diverged(
-            f"At step {step + 1} the loss is {loss} and its gradient {norm}: training has diverged. This step was "
-            "not taken, and the last checkpoint is from before it; try a lower learning rate, a longer warm-up or "
-            "stronger clipping."
-        )
-    if 0 < spec.clip < norm:  # a pass over all gradients that is often not needed
-        clip_grads_with_norm_(network.parameters(), spec.clip, length)
-    set_rate(optimizers, spec.schedule(step), step)
-    for optimizer in optimizers:
-        optimizer.step()
-        optimizer.zero_grad()
-    return loss, norm, batches
-
-
-def _batches(objectives: Sequence[Objective], places: list[SampleIndex], spec: TrainSpec) -> Iterator[Batch]:
-    """The step's samples, source by source, in as many pieces as accumulation asks for."""
-    size = -(-len(places) // spec.accumulation)
-    for start in range(0, len(places), size):
-        piece = places[start : start + size]
-        for source, objective in enumerate(objectives):
-            mine = [place for place in piece if place.source == source]
-            if mine:
-                yield objective.batch([place.sample for place in mine], [place.epoch for place in mine], spec.seed)
-
-
-def _flops(network: Network, batches: list[Batch]) -> float:
-    return sum(training_flops(network, batch.packed, batch.decoder, batch.scored) for batch in batches)
-
-
-def _device(network: Network) -> torch.device:
-    return next(network.parameters()).device
-
-
-def _precise(device: torch.device, precision: torch.dtype) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == torch.bfloat16)
-
-
-def _remember(state: dict[str, Any], facts: dict[str, Any], best_by: str | None, step: int) -> None:
-    loss = facts["validation_loss"]
-    if not math.isfinite(loss):
-        raise Diverged(f"At step {step:,} the validation loss is {loss}: training has diverged.")
-    # Of equal figures (few examples have few accuracies) the lower loss is the better one.
-    cost = [loss if best_by is None else -facts[best_by], loss]
-    if state["best_cost"] is None or cost < [state["best_cost"], state.get("best_loss", math.inf)]:
-        state.update(best=step, best_cost=cost[0], best_loss=loss, waited=0)
-    else:
-        state["waited"] += 1
-
-
-def _mix(seed: int, step: int) -> int:
-    """A seed for each step; neighbours have nothing in common."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask for a stop after the step; a second Ctrl-C does not wait. Python lets only the main thread
-    handle signals.
+    Raises Interrupted after Ctrl-C or SIGTERM, once a checkpoint is saved, and Diverged.
     """
-    if threading.current_thread() is not threading.main_thread():
-        say("Training outside the main thread: Ctrl-C is not handled here. --resume goes on from the last checkpoint.")
-        yield lambda: False
-        return
-    asked: list[int] = []
+    network.train()
+    processes = processes or Processes()
+    if spec.samples < processes.world:
+        raise RecipeError(f"A step has {spec.samples} samples, fewer than the {processes.world} processes. Add some.")
+    loop = _Loop(network, objectives, spec, folder, validation, hooks or Hooks(), processes)
+    if resume:
+        loop.restore()
+    make = StepBatches(objectives, order, spec, processes)
+    first = loop.state.step
+    with closing(loop.open_log()), stop_signals() as asked:
+        ahead = Prefetcher(make, first) if prefetches(processes.device) else nullcontext(make)
+        with ahead as batches_of:
+            interrupted = loop.run(batches_of, asked)
+    step = loop.state.step
+    if interrupted:
+        raise Interrupted(f"Stopped at step {step:,} of {loop.spec.steps:,}. --resume, or weft run again, continues.")
+    if loop.state.stopped is not None:
+        processes.say(f"Stopping early at step {step:,}: {loop.state.stopped}.")
+    return loop.state
 
-    def ask(number: int, _: Any) -> None:
-        if asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked.append(number)
 
-    earlier = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
+def prefetches(device: str) -> bool:
+    """On a GPU, whose work leaves the CPU free. On a CPU the thread takes time from the step's own threads."""
+    return device != "cpu"
+
+
+class _Loop:
+    """A run on its way: what one step hands to the next."""
+
+    def __init__(
+        self,
+        network: Network,
+        objectives: Sequence[Objective],
+        spec: TrainSpec,
+        folder: Path,
+        validation: Sequence[Batch],
+        hooks: Hooks,
+        processes: Processes,
+    ) -> None:
+        self.network, self.objective, self.spec, self.folder = network, objectives[0], spec, folder
+        self.validation, self.hooks, self.processes = validation, hooks, processes
+        step = Step(network, self.objective, spec.precision)
+        self.engine = Engine(step, spec.optimizer, clip=spec.clip, seed=spec.seed, processes=processes)
+        self.rules = [*hooks.stop_rules, *([] if spec.patience is None else [patience_rule(spec.patience)])]
+        self.state = TrainState()
+        self.log: TrainingLog = SilentLog(folder, 0, spec.steps)
+
+    def restore(self) -> None:
+        saved = self.engine.restore_newest(self.folder / CHECKPOINTS)
+        if saved is None:
+            return
+        self.state = TrainState.read(saved)
+        if "stopped" not in saved:  # a checkpoint of an earlier version, which kept `waited` alone
+            self.state.stopped = self._reason_to_stop({})
+        self.processes.say(f"Resuming from step {self.state.step:,}.")
+
+    def open_log(self) -> TrainingLog:
+        kind = TrainingLog if self.processes.is_first else SilentLog
+        self.log = kind(self.folder, self.state.step, self.spec.steps, self.hooks.peak)
+        for line in kernel_lines(self.network):
+            self.log.note(line)
+        return self.log
+
+    def run(self, batches_of: Callable[[int], list[Batch]], asked: Callable[[], bool]) -> bool:
+        """Take steps until the run is over. Returns whether it was interrupted."""
+        while self.state.step < self.spec.steps and self.state.stopped is None:
+            self._retime()
+            facts = self._take_step(batches_of)
+            is_last = self.state.step == self.spec.steps
+            validated = self._validate(facts, is_last)
+            if validated or is_last or self.state.step % self.spec.log_every == 0:
+                self.log.write(facts)
+            self.log.show(facts, always=validated or is_last)
+            interrupted = self.processes.any(asked()) and not is_last
+            is_best = validated and self.state.best == self.state.step
+            is_due = self.state.step % self.spec.checkpoint_every == 0
+            if is_last or interrupted or is_best or is_due or self.state.stopped is not None:
+                place = self.folder / CHECKPOINTS
+                self.engine.save(place, self.state.step, keep=self.spec.keep, state=self.state.to_save())
+            if interrupted:
+                return True
+        return False
+
+    def _retime(self) -> None:
+        step, first = self.state.step, self.log.first
+        if self.hooks.retime is not None and step == self.spec.schedule.decay_begins and step > first:
+            self.spec = self.hooks.retime(step, self.log.seconds / (step - first))
+            self.log.steps = self.spec.steps
+
+    def _take_step(self, batches_of: Callable[[int], list[Batch]]) -> dict[str, Any]:
+        began, step = time.perf_counter(), self.state.step
+        batches = batches_of(step)
+        rate = self.spec.schedule(step)
+        loss, norm = self.engine.take_step(batches, step, rate)
+        tokens = sum(len(batch.packed.tokens) for batch in batches)
+        flops = sum(training_flops(self.network, batch.packed, batch.decoder, batch.scored) for batch in batches)
+        whole = self.processes.add_up({"tokens": tokens, "flops": flops})
+        self.state.count(loss, int(whole["tokens"]))
+        self.log.count(int(whole["tokens"]), whole["flops"], time.perf_counter() - began)
+        facts = {"step": self.state.step, "tokens": self.state.tokens, "loss": loss, "grad_norm": norm}
+        return {**facts, "lr": self.spec.optimizer.learning_rate * rate}
+
+    def _validate(self, facts: dict[str, Any], is_last: bool) -> bool:
+        """Add the validation figures to the facts, if it is time. Returns whether it was."""
+        step, every = self.state.step, self.spec.validate_every
+        if not (self.validation or self.hooks.measure) or not (is_last or step % every == 0):
+            return False
+        facts |= self.hooks.measure() if self.hooks.measure else self._measure()
+        facts |= self.hooks.figures(facts) if self.hooks.figures is not None else {}
+        self.state.judge(facts, self.hooks.best_by)
+        if step < self.spec.steps:
+            self.state.stopped = self._reason_to_stop(facts)
+        if self.hooks.sample is not None and (is_last or step % (_SAMPLE_EVERY * every) == 0):
+            facts["sample"] = self.hooks.sample()
+        return True
+
+    def _measure(self) -> dict[str, float]:
+        scores, precision = self.objective.scores, self.spec.precision
+        return validate(self.network, self.validation, precision, scores=scores, processes=self.processes)
+
+    def _reason_to_stop(self, facts: dict[str, Any]) -> str | None:
+        """The first process decides: a rule may depend on a clock."""
+        reasons = [reason for rule in self.rules if (reason := rule(facts, self.state)) is not None]
+        return self.processes.broadcast(reasons[0] if reasons else None)

@@ -1,6 +1,6 @@
-"""What a run is made of, once the corpus is tokens: from a plan to a network, batches and the loop's settings."""
+"""What pre-training starts from, once the corpus is tokens. With a plan it gives a network, objectives and settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +18,30 @@ from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.budget import read_budget
 from weft.train.build import Built, build_network
 from weft.train.data import TokenizedCorpus
-from weft.train.loop import TrainSpec
 from weft.train.optimizers import OptimizerSpec
+from weft.train.processes import local_device
 from weft.train.schedules import Schedule
+from weft.train.spec import TrainSpec
 
 
 @dataclass(frozen=True)
 class PretrainInputs:
-    base: Path  # what the recipe's paths are relative to
+    base: Path  # the recipe's paths are relative to it
     tokenizer: Tokenizer
     data: TokenizedCorpus
     kind: ObjectiveKind
+    device: str = field(default_factory=local_device)
 
     def build(self, model: ModelSection, plan: PretrainPlan) -> Built:
         length, dropout, seed = plan.sequence_length, plan.dropout, plan.seed
         built = build_network(model, self.base, self.kind.head, self.tokenizer, length, dropout, seed)
-        built.network.to(device())
+        built.network.to(self.device)
         return built
 
     def objectives(self, split: SplitName, plan: PretrainPlan) -> list[Objective]:
-        """One per source."""
+        """One per source. Raises InputError if a source is shorter than one sequence."""
         mask = MaskSpec(plan.mask_share, plan.mask_unit)
-        made = []
+        made: list[Objective] = []
         for shards in self.data.splits[split]:
             try:
                 objective = self.kind.make(shards, self.tokenizer, plan.sequence_length, mask)
@@ -48,9 +50,9 @@ class PretrainInputs:
             if len(objective) == 0:
                 raise InputError(
                     f"The {split} part of a source has {len(shards):,} tokens, fewer than one sequence of "
-                    f"{plan.sequence_length}. Give more text, or shorten pretrain.sequence_length."
+                    f"{plan.sequence_length}. Add text, or lower pretrain.sequence_length."
                 )
-            made.append(objective)
+            made.append(replace(objective, smoothing=plan.label_smoothing))
         return made
 
     def spec(self, plan: PretrainPlan) -> TrainSpec:
@@ -59,7 +61,7 @@ class PretrainInputs:
         return TrainSpec(
             steps,
             samples=max(1, plan.batch_tokens // plan.sequence_length),
-            schedule=Schedule(steps, plan.schedule, min(warmup, steps), plan.decay or 1.0),  # none but wsd asks for it
+            schedule=Schedule(steps, plan.schedule, min(warmup, steps), plan.decay or 1.0),  # only wsd uses the decay
             optimizer=OptimizerSpec(
                 plan.optimizer, plan.learning_rate, plan.weight_decay, matrix_rate=plan.matrix_rate or 0.0
             ),
@@ -69,11 +71,6 @@ class PretrainInputs:
 
 
 def loop_settings(plan: PretrainPlan | FinetunePlan) -> dict[str, Any]:
-    """What a plan says of the loop itself, whatever is learnt."""
+    """The settings of TrainSpec that pre-training and fine-tuning plans name alike."""
     same = ("accumulation", "clip", "log_every", "validate_every", "checkpoint_every", "keep", "patience")
-    said = {name: getattr(plan, name) for name in same}
-    return {**said, "smoothing": plan.label_smoothing, "precision": getattr(torch, plan.precision)}
-
-
-def device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return {**{name: getattr(plan, name) for name in same}, "precision": getattr(torch, plan.precision)}

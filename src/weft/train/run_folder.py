@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, what was planned, what came out."""
+"""The folder of a run: its owner, its plan and its results."""
 
 import hashlib
 import os
@@ -30,19 +30,20 @@ from weft.recipe.recipe import Recipe
 from weft.sources.documents import find_files
 from weft.train.checkpoints import CHECKPOINTS, list_checkpoints
 from weft.train.plan.run_plan import RunPlan
+from weft.train.processes import Processes
 from weft.version import VERSION
 
 RESOLVED_RECIPE, MODEL, CORPUS, _LOCK_FILE = "recipe.yml", "model", "corpus", ".lock"
-BEFORE = (CORPUS, f".{CORPUS}.work")  # what may be there before a run is: `weft corpus` with the same recipe
+_BEFORE_A_RUN = (CORPUS, f".{CORPUS}.work")  # `weft corpus` with the same recipe may have written these
 
 
 def seed_folder(folder: Path, seed: int) -> Path:
-    """Of one of several runs of the same recipe."""
+    """The folder of one of several runs that differ in their seed."""
     return folder / f"seed-{seed}"
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What its weft.json says; nothing, if it has none."""
+    """The run's weft.json; empty if there is none. Raises FolderError if the folder holds something else."""
     facts = known_facts(folder)
     if facts and facts.get("kind") != "run":
         raise FolderError(f"{folder} holds a {facts.get('kind', 'thing')}, not a run. Choose another folder with -o.")
@@ -50,16 +51,25 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def claim(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> Iterator[None]:
-    """Make it ours until the block ends, or say why not: it holds another run or somebody's files, or another process
-    is at work in it.
+def claim(
+    folder: Path, recipe: Recipe, base: Path, *, resume: bool, processes: Processes | None = None
+) -> Iterator[None]:
+    """Own the folder until the block ends. The first process locks it; the others wait until it has.
+
+    Raises FolderError if the folder holds other files, or another run is using it; RecipeError if it cannot be resumed.
     """
+    processes = processes or Processes()
+    if not processes.is_first:
+        processes.barrier()
+        yield
+        return
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file; a run needs a folder.")
     if not read_run(folder):
         _check_is_free(folder)
     with locked_run(folder):
         _begin(folder, recipe, base, resume=resume)
+        processes.barrier()
         yield
 
 
@@ -76,12 +86,12 @@ def locked_run(folder: Path) -> Iterator[None]:
 
 
 def _check_is_free(folder: Path) -> None:
-    """Before anything is written to it."""
-    ours = (*BEFORE, _LOCK_FILE)
+    """Raises FolderError if the folder holds files that are not ours."""
+    ours = (*_BEFORE_A_RUN, _LOCK_FILE)
     if folder.is_dir() and any(
         item.name not in ours and not item.name.startswith(f".{MANIFEST}.") for item in folder.iterdir()
     ):
-        raise FolderError(f"{folder} holds other things. Choose a new or empty folder with -o.")
+        raise FolderError(f"{folder} holds other files. Choose a new or empty folder with -o.")
 
 
 def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
@@ -90,38 +100,38 @@ def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         earlier = known.get("asked")
         if resume and earlier != asked:
             raise RecipeError(f"{folder} is a run of another recipe: {_difference(earlier, asked)}. Choose another -o.")
-        # Pre-training goes on with the tokens it has; a task reads its rows again.
+        # Pre-training resumes with the tokens in its folder; fine-tuning reads its data again.
         if resume and recipe.finetune is not None and known.get("inputs") != fingerprint(recipe, base):
             raise RecipeError(
-                f"{folder} was begun with other files: what finetune.data or finetune.model names has changed since. "
+                f"{folder} was started with other files: those of finetune.data or finetune.model have changed since. "
                 "Choose another -o."
             )
         steps = [step for place in (folder, *folder.glob("seed-*")) for step in list_checkpoints(place / CHECKPOINTS)]
         if not resume and (steps or (folder / MODEL).exists()):
             at = f" at step {max(steps):,}" if steps else ""
-            raise FolderError(f"{folder} holds a run already{at}: --resume goes on with it, or choose another -o.")
+            raise FolderError(f"{folder} holds a run already{at}: --resume continues it, or choose another -o.")
     elif resume:
-        say(f"{folder} holds nothing to go on from; starting.")
+        say(f"{folder} holds no run to resume; starting a new one.")
     for pattern in (f"{CHECKPOINTS}/.step-*", f"seed-*/{CHECKPOINTS}/.step-*"):
-        for killed in folder.glob(pattern):  # in the middle of its save; nobody else writes here
+        for killed in folder.glob(pattern):  # left by a process that was killed while saving
             shutil.rmtree(killed, ignore_errors=True)
     if not resume or not (folder / MANIFEST).is_file():
-        (folder / RESOLVED_RECIPE).unlink(missing_ok=True)  # of a run that was stopped before its first checkpoint
-        for made in ("tokenizer", "tokens"):  # of another corpus, perhaps
+        (folder / RESOLVED_RECIPE).unlink(missing_ok=True)  # left by a run that stopped before its first checkpoint
+        for made in ("tokenizer", "tokens"):  # perhaps of another corpus
             shutil.rmtree(folder / made, ignore_errors=True)
         facts = {"weft": VERSION, "kind": "run", "asked": asked, "inputs": fingerprint(recipe, base)}
         write_file(folder / MANIFEST, to_json(facts))
 
 
 def save_run_plan(folder: Path, recipe: Recipe, base: Path, model: ModelSection, plan: PretrainPlan) -> None:
-    """The recipe as it is carried out. Its paths are absolute, so that it can be run from here as well."""
+    """Write the recipe with every setting filled in. Its paths are absolute, so that it can be run itself."""
     tree = recipe.model_copy(update={"pretrain": plan}).given_settings()
     tree["model"] = {"path": model.path} if model.path is not None else model.settings()
     write_resolved_recipe(folder, tree, base)
 
 
 def write_resolved_recipe(folder: Path, tree: dict[str, Any], base: Path) -> None:
-    """A recipe's values as they were settled, with absolute paths."""
+    """Write a recipe with absolute paths to recipe.yml."""
     corpus = tree.get("corpus", {})
     tests = (corpus.get("build", {}).get("decontaminate") or {}).get("against", ())
     sections = (corpus, tree.get("tokenizer", {}), tree.get("model", {}), *corpus.get("sources", ()), *tests)
@@ -140,13 +150,13 @@ def write_resolved_recipe(folder: Path, tree: dict[str, Any], base: Path) -> Non
 
 
 def _absolute(path: str, base: Path) -> str:
-    """A part of an archive, archive::part, is named by both."""
+    """Of a file, or of a part of an archive, archive::part."""
     file, mark, part = path.partition("::")
     return str((base / file).resolve()) + mark + part
 
 
 def load_run_plan(folder: Path, model: ModelSection) -> RunPlan | None:
-    """What a run that goes on was planned to do, in steps; none if it was stopped before that was known."""
+    """The saved plan, in steps. None if the run stopped before it was planned."""
     if not (folder / RESOLVED_RECIPE).is_file():
         return None
     recipe = read_recipe(folder / RESOLVED_RECIPE)
@@ -156,7 +166,7 @@ def load_run_plan(folder: Path, model: ModelSection) -> RunPlan | None:
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
-    """What came out, if the run is done and its model whole."""
+    """The results, if the run is finished and its model intact. Otherwise None."""
     known = read_run(folder)
     try:
         return known["results"] if "results" in known and not changed_files(folder / MODEL) else None
@@ -170,7 +180,7 @@ def finish(folder: Path, results: dict[str, Any]) -> None:
 
 
 def fingerprint(recipe: Recipe, base: Path) -> str:
-    """Of everything that the recipe reads: names and bytes."""
+    """A hash of everything that the recipe reads: names and contents."""
     corpus = recipe.corpus
     paths = [source.path for source in corpus.sources or ()] if corpus is not None else []
     if corpus is not None and corpus.build is not None and corpus.build.decontaminate is not None:
@@ -195,7 +205,7 @@ def _files_at(place: Path) -> list[Path]:
 
 
 def _difference(earlier: Any, now: Any, path: str = "") -> str:
-    """The first setting that is not the same, in words."""
+    """The first setting that differs, in words."""
     if isinstance(earlier, dict) and isinstance(now, dict):
         for key in [*earlier, *now]:
             if earlier.get(key) != now.get(key):

@@ -1,6 +1,6 @@
-"""What a run tells: metrics.jsonl for programs, train.log for later, TensorBoard if it is there, and a line for people.
+"""What a run reports: metrics.jsonl for programs, train.log, TensorBoard if installed, and a line on the terminal.
 
-On resuming, everything behind the step we go on from is dropped, so that the file ends up as if the run had never
+On resuming, lines after the step of the checkpoint are dropped, so that the file ends up as if the run had never
 stopped.
 """
 
@@ -16,34 +16,39 @@ from weft.progress import say
 
 METRICS, LOG, TENSORBOARD = "metrics.jsonl", "train.log", "tensorboard"
 _SECONDS_BETWEEN_LINES = 5.0
-NOT_PLOTTED = ("step", "tokens", "seconds")
+_NOT_PLOTTED = ("step", "tokens", "seconds")
 
 
 class TrainingLog:
     def __init__(self, folder: Path, step: int, steps: int, peak: float | None = None) -> None:
-        """`peak`: the machine's FLOP/s, to say how much of it is used."""
+        """The run begins after `step` of `steps` steps. `peak`: FLOP/s of the machine, to report the share used."""
         self.folder, self.first, self.steps, self.peak = folder, step, steps, peak
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = [line for line in read_metrics(folder) if line["step"] <= step] if step else []
-        write_file(folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
-        self.earlier = kept[-1]["seconds"] if kept else 0.0
-        self.began, self.shown = time.monotonic(), 0.0
+        self.earlier = 0.0  # seconds, before this process
         self.tokens = self.flops = 0.0
-        self.busy = 1e-9
-        self.board = _board(folder / TENSORBOARD, step)
+        self.busy = 1e-9  # seconds in training steps
+        self.board: Any = None
+        self.began, self.shown = time.monotonic(), 0.0
+        self._open()
+
+    def _open(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        kept = [line for line in read_metrics(self.folder) if line["step"] <= self.first] if self.first else []
+        write_file(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        self.earlier = kept[-1]["seconds"] if kept else 0.0
+        self.board = _board(self.folder / TENSORBOARD, self.first)
 
     @property
     def seconds(self) -> float:
-        """Spent in this process."""
+        """Time spent in this process."""
         return time.monotonic() - self.began
 
     def note(self, text: str) -> None:
-        """A line for train.log alone."""
+        """Add a line to train.log."""
         with disk_errors(self.folder / LOG), (self.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def count(self, tokens: int, flops: float, seconds: float) -> None:
-        """What a step did. The rates are those of training; validation and saving do not slow them."""
+        """Count a step. Validation and saving are not part of `seconds`, so the rates are those of training alone."""
         self.tokens += tokens
         self.flops += flops
         self.busy += seconds
@@ -60,14 +65,14 @@ class TrainingLog:
                     file.write(facts["sample"] + "\n")
             if self.board is not None:
                 for key, value in facts.items():
-                    if isinstance(value, int | float) and key not in NOT_PLOTTED:
+                    if isinstance(value, int | float) and key not in _NOT_PLOTTED:
                         self.board.add_scalar(key, value, facts["step"])
                 self.board.add_scalar("tokens_per_second", rate, facts["step"])
                 if "sample" in facts:
                     self.board.add_text("sample", facts["sample"], facts["step"])
 
     def show(self, facts: dict[str, Any], *, always: bool = False) -> None:
-        """The line for people: over and over in one place on a terminal, now and then elsewhere."""
+        """Show progress: a line that is rewritten on a terminal, a new line every few seconds elsewhere."""
         live = sys.stderr.isatty()
         if not always and self.seconds - self.shown < (0.2 if live else _SECONDS_BETWEEN_LINES):
             return
@@ -95,8 +100,24 @@ class TrainingLog:
         return f"{line}  {_clock((self.steps - facts['step']) / max(rate, 1e-9))} left"
 
 
+class SilentLog(TrainingLog):
+    """The log of a process that is not the first: it counts and keeps time, and writes nothing."""
+
+    def _open(self) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def write(self, facts: dict[str, Any]) -> None:
+        pass
+
+    def show(self, facts: dict[str, Any], *, always: bool = False) -> None:
+        pass
+
+
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Every whole line; the last may have been cut off by a kill."""
+    """All complete lines; a kill may have cut off the last one."""
     file = folder / METRICS
     lines = file.read_text("utf-8", errors="replace").splitlines() if file.is_file() else []
     found = []

@@ -1,23 +1,73 @@
-"""Held-out text as batches, and what a loss on it means.
+"""Held-out text as batches, the loss on them, and that loss in other units.
 
-Validation batches are the same all through a run: the same samples, spread evenly, with the same masks.
+Validation batches stay the same throughout a run: the same samples, evenly spread, with the same masks.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from weft.model.network import Network
 from weft.objectives.causal import Causal
-from weft.objectives.objective import Batch, Objective
+from weft.objectives.objective import Batch, Objective, head_scores
 from weft.tokens.shards import TokenShards
+from weft.train.processes import Processes
+from weft.train.step import matmul_precision
 
 _BATCH_TOKENS = 4096
-_MASK_SEED = 0  # of the masks; the run's own must not change what it is measured by
+_MASK_SEED = 0  # fixed, so that runs with different seeds are measured alike
+
+Scores = Callable[[Network, Batch], dict[str, Tensor]]
+
+
+def validate(
+    network: Network,
+    batches: Iterable[Batch],
+    precision: torch.dtype = torch.float32,
+    *,
+    scores: Scores = head_scores,
+    processes: Processes | None = None,
+) -> dict[str, float]:
+    """Means over all batches: `validation_loss`, and for each head its loss and accuracy. Each process takes every
+    n-th batch.
+    """
+    processes = processes or Processes()
+    was_training = network.training
+    network.eval()
+    device = next(network.parameters()).device
+    sums: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+    for batch in islice(batches, processes.rank, None, processes.world):
+        with matmul_precision(device, precision):
+            found = scores(network, batch.to(device, non_blocking=True))
+        for key, value in found.items():
+            sums[key] = sums[key] + value.double() if key in sums else value.double()
+        for kind, count in batch.counts.items():
+            counts[kind] = counts.get(kind, 0) + count
+    network.train(was_training)
+    values = torch.stack(list(sums.values())).tolist() if sums else []  # one transfer from the device
+    total = processes.add_up(
+        {**dict(zip(sums, values, strict=True)), **{f"count/{kind}": counts[kind] for kind in counts}}
+    )
+    return _means(total)
+
+
+def _means(total: dict[str, float]) -> dict[str, float]:
+    kinds = [key.partition("/")[2] for key in total if key.startswith("count/")]
+    losses = {kind: total[f"loss/{kind}"] / total[f"count/{kind}"] for kind in kinds}
+    facts = {"validation_loss": sum(losses.values())}
+    for kind in kinds:
+        facts[f"validation_{kind}_loss"] = losses[kind]
+        facts[f"validation_{kind}_accuracy"] = total[f"right/{kind}"] / total[f"count/{kind}"]
+    return facts
 
 
 def some_batches(objectives: Sequence[Objective], most_tokens: int, length: int) -> list[Batch]:
-    """About `most_tokens` tokens in all, evenly from everywhere."""
+    """About `most_tokens` tokens in all, evenly spread over the held-out text."""
     total = sum(map(len, objectives))
     share = min(1.0, most_tokens / length / max(total, 1))
     batches: list[Batch] = []
@@ -29,18 +79,18 @@ def some_batches(objectives: Sequence[Objective], most_tokens: int, length: int)
 
 
 def all_batches(objectives: Sequence[Objective], length: int) -> Iterator[Batch]:
-    """Everything, once. A causal model reads on from sample to sample."""
-    for objective in map(_reading_on, objectives):
+    """All samples, once. A causal model sees a quarter of each sample as context from the one before."""
+    for objective in map(_with_context, objectives):
         yield from _batches(objective, list(range(len(objective))), length)
 
 
 def tokens_read(objectives: Sequence[Objective], length: int) -> int:
-    """By a model that goes through `all_batches`; some tokens twice."""
-    return sum(len(objective) * length for objective in map(_reading_on, objectives))
+    """Tokens in `all_batches`; context is counted again."""
+    return sum(len(objective) * length for objective in map(_with_context, objectives))
 
 
-def _reading_on(objective: Objective) -> Objective:
-    return objective.reading_on() if isinstance(objective, Causal) else objective
+def _with_context(objective: Objective) -> Objective:
+    return objective.with_context() if isinstance(objective, Causal) else objective
 
 
 def _batches(objective: Objective, samples: list[int], length: int) -> Iterator[Batch]:
@@ -51,10 +101,10 @@ def _batches(objective: Objective, samples: list[int], length: int) -> Iterator[
 
 
 def figures_of(shards: Sequence[TokenShards], head: str) -> Callable[[dict[str, float]], dict[str, float]]:
-    """What the loss of the head that guesses tokens is in other words.
+    """A function from validation facts to the language head's loss in other units.
 
-    perplexity = e^loss; for a causal model also bits per character and per byte, which do not depend on the tokenizer:
-    loss / ln 2 × tokens / characters (the end of each document counts as a token to be guessed, too).
+    perplexity = e^loss. For a causal model also bits per character and per byte, which do not depend on the tokenizer:
+    loss / ln 2 × tokens / characters. The end of each document counts as a predicted token.
     """
     tokens = sum(map(len, shards))
     characters, size = sum(part.characters for part in shards), sum(part.bytes for part in shards)

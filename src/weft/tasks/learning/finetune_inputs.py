@@ -18,7 +18,7 @@ from weft.tasks.rewrite import Rewrite
 from weft.tasks.task import Input, InputSpec, Task, count_cut
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.build import Built
-from weft.train.pretrain_inputs import device
+from weft.train.processes import local_device
 
 FRESH_LENGTH = 256  # tokens that a fresh model reads, unless the recipe sets sequence_length
 
@@ -58,7 +58,7 @@ class FinetuneInputs:
                 f"finetune.tune: {section.tune} leaves nothing to train: this head shares its weights with the "
                 "embeddings. Choose all or lora."
             )
-        built.network.to(device())
+        built.network.to(local_device())
         return built, input_spec
 
     def fitted_to(self, built: Built, input_spec: InputSpec) -> "FinetuneInputs":

@@ -21,11 +21,12 @@ from weft.tasks.task import Input, Task, TaskObjective, batch_of, groups
 from weft.threads import use_threads
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget, steps_of
-from weft.train.loop import TrainSpec, validate
 from weft.train.optimizers import OptimizerSpec
 from weft.train.plan.trial import Precision, faster_precision, step_times
 from weft.train.pretrain_inputs import loop_settings
 from weft.train.schedules import Schedule
+from weft.train.spec import TrainSpec
+from weft.train.validation import validate
 
 BATCH, WRITING_BATCH = 32, 64  # examples in a step
 TUNED_RATE, TUNED_WIDTH, TUNED_POWER = 5e-5, 768, 1.5  # BERT-base's; narrower models take larger steps
@@ -182,4 +183,5 @@ def _step_times(plan: FinetunePlan, task: Task, network: Network, inputs: Sequen
     """With a copy of the network, so that the run stays a function of its seed."""
     spec = spec_of(plan.model_copy(update={"budget": "1 steps"}), plan.seed)
     order = Order((len(inputs),), (1.0,), plan.seed)
-    return step_times(copy.deepcopy(network), [TaskObjective(task, inputs)], order, spec, TRIAL_SECONDS)
+    objective = TaskObjective(task, inputs, smoothing=plan.label_smoothing)
+    return step_times(copy.deepcopy(network), [objective], order, spec, TRIAL_SECONDS)

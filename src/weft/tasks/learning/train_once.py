@@ -16,10 +16,11 @@ from weft.tasks.task import LOSS, Example, Input, InputSpec, ScoredTask, Task, T
 from weft.tokens.order import Order
 from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
-from weft.train.loop import Hooks, train, validate
+from weft.train.loop import Hooks, train
 from weft.train.plan.machine import matmul_peak
-from weft.train.pretrain_inputs import device
+from weft.train.processes import local_device
 from weft.train.training_log import read_metrics
+from weft.train.validation import validate
 
 
 def train_once(
@@ -43,19 +44,20 @@ def train_once(
 
     spec = spec_of(plan, seed)
     best_by = f"validation_{task.deciding}" if isinstance(task, ScoredTask) and task.metric != LOSS else None
-    hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(device(), spec.precision))
+    hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(local_device(), spec.precision))
     order = Order((len(inputs),), (1.0,), seed)
-    state = train(network, [TaskObjective(task, inputs)], order, spec, folder, resume=resume, hooks=hooks)
-    if state["best"] is not None and state["best"] != state["step"]:
-        restore_weights(folder / CHECKPOINTS / f"step-{state['best']:06}", network)
-    validation = _logged_validation(folder, state["best"]) or measure()
+    objective = TaskObjective(task, inputs, smoothing=plan.label_smoothing)
+    state = train(network, [objective], order, spec, folder, resume=resume, hooks=hooks)
+    if state.best is not None and state.best != state.step:
+        restore_weights(folder / CHECKPOINTS / f"step-{state.best:06}", network)
+    validation = _logged_validation(folder, state.best) or measure()
     network.eval()
     return {
         "task": task.name,
         "seed": seed,
-        "steps": state["step"],
-        "best_step": state["best"],
-        "tokens": state["tokens"],
+        "steps": state.step,
+        "best_step": state.best,
+        "tokens": state.tokens,
         "parameters": count_parameters(network),
         "parameters_tuned": count_trained(network),
         "training_seconds": round(read_metrics(folder)[-1]["seconds"], 1),  # including those before a break

@@ -26,7 +26,7 @@ from weft.train.plan.scaling import (
     worth_of,
 )
 from weft.train.plan.trial import Cost, compiling_pays, measure_cost, precision_for
-from weft.train.pretrain_inputs import PretrainInputs, device
+from weft.train.pretrain_inputs import PretrainInputs
 from weft.train.validation import tokens_read
 
 _MOST_VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # over a run, and in each; at most
@@ -57,7 +57,7 @@ def make_run_plan(
     ends = None
     if deadline is not None and deadline <= time.monotonic():
         raise RecipeError("pretrain.budget: the time was up when the corpus was tokens. Give it longer.")
-    flops = USUAL_FLOPS if deadline is None else (deadline - time.monotonic()) * matmul_peak(device()) / 2
+    flops = USUAL_FLOPS if deadline is None else (deadline - time.monotonic()) * matmul_peak(inputs.device) / 2
     length = settings.sequence_length or _length(model, inputs, length_for(flops))
     if model.path is not None:
         settings = _gently(settings)
@@ -98,7 +98,7 @@ def _worth(inputs: PretrainInputs) -> float:
 def _fit_into(
     deadline: float, budget: float, model: ModelSection, settings: PretrainSection, inputs: PretrainInputs, length: int
 ) -> tuple[ModelSection, PretrainPlan, float]:
-    peak = matmul_peak(device())
+    peak = matmul_peak(inputs.device)
     say(f"Measuring this machine: {peak / 1e9:,.0f} GFLOP/s in matrix products ...")
     fewest = fewest_steps(settings, model)
     batch = settings.batch_tokens or batch_for(max(deadline - time.monotonic(), 1.0) * peak / 2, length)

@@ -1,5 +1,5 @@
-"""What a step costs here, found by doing some with a network that is thrown away, so that the run itself stays a
-function of its seed.
+"""Measure what a step costs on this machine by taking a few. The network of a trial is thrown away, so that the run
+itself stays a function of its seed.
 """
 
 import time
@@ -16,16 +16,20 @@ from weft.progress import say
 from weft.recipe.model import ModelSection
 from weft.recipe.pretrain import PretrainPlan
 from weft.tokens.order import Order
-from weft.train.loop import TrainSpec, one_step, validate
-from weft.train.optimizers import make_optimizers
+from weft.train.batches import StepBatches
+from weft.train.engine import Engine
 from weft.train.plan.machine import has_fast_bfloat16
-from weft.train.pretrain_inputs import PretrainInputs, device
+from weft.train.pretrain_inputs import PretrainInputs
+from weft.train.processes import local_device
+from weft.train.spec import TrainSpec
+from weft.train.step import Step
+from weft.train.validation import validate
 
-# A trial of torch.compile costs about a minute, and is worth it only where little of the run is lost by a "no".
-COMPILE_SECONDS, COMPILE_SHARE = 60.0, 0.03
-EXPECTING_SECONDS = 4.0  # of trying steps, to say how long a run takes
-PRECISION_SECONDS = 1.0  # of trying, for each
-CLEARLY = 1.2  # times as fast: the precision of a run must not hang on who else was using the machine
+# A trial of torch.compile costs about a minute. It is made if that is at most this share of the run.
+_COMPILE_SECONDS, _COMPILE_SHARE = 60.0, 0.03
+_ESTIMATE_SECONDS = 4.0  # of steps, to estimate how long a run takes
+_PRECISION_SECONDS = 1.0  # of steps, for each precision
+_CLEARLY_FASTER = 1.2  # times; the choice of precision must not depend on the load of the machine
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -37,46 +41,48 @@ class Cost:
     precision: Precision
 
 
-def faster_precision(step_times: Callable[[Precision], list[float]]) -> Precision:
-    """Of the products. A CPU may have bfloat16 and still be slower with it: what lies between the products is done in
-    fp32, and in a small model that is much of a step. So real steps decide, the fastest of each.
+def faster_precision(step_times: Callable[[Precision], list[float]], device: str | None = None) -> Precision:
+    """The faster precision for matrix products. A CPU may have bfloat16 and still be slower with it: everything between
+    the products is fp32, and in a small model that is much of a step. So real steps decide, the fastest of each.
     """
-    if not has_fast_bfloat16(device()):
+    device = device or local_device()
+    if not has_fast_bfloat16(device):
         return "float32"
-    if device() != "cpu":
+    if device != "cpu":
         return "bfloat16"
-    return "bfloat16" if CLEARLY * min(step_times("bfloat16")) < min(step_times("float32")) else "float32"
+    return "bfloat16" if _CLEARLY_FASTER * min(step_times("bfloat16")) < min(step_times("float32")) else "float32"
 
 
 def precision_for(model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs) -> Precision:
     def times(one: Precision) -> list[float]:
-        return _times(model, plan.model_copy(update={"precision": one}), inputs, PRECISION_SECONDS)
+        return _times(model, plan.model_copy(update={"precision": one}), inputs, _PRECISION_SECONDS)
 
-    return faster_precision(times)
+    return faster_precision(times, inputs.device)
 
 
 def measure_cost(
     model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs, seconds: float, precision: Precision | None
 ) -> Cost:
-    """With this precision, or the faster one."""
+    """The cost with this precision. Default: the faster one."""
     times: dict[Precision, list[float]] = {}
 
     def try_with(one: Precision) -> list[float]:
         times[one] = _times(model, plan.model_copy(update={"precision": one}), inputs, seconds / 2)
         return times[one]
 
-    precision = precision or faster_precision(try_with)
+    precision = precision or faster_precision(try_with, inputs.device)
     known = times.get(precision) or try_with(precision)
     plan = plan.model_copy(update={"precision": precision})
-    network, of_tensors = inputs.build(model, plan).network, inputs.spec(plan).precision
-    batch = inputs.objectives("train", plan)[0].batch([0] * 8, [0] * 8, 0)
-    spent = _best_of(lambda: validate(network, [batch], of_tensors), 4)  # the first allocates
+    network, dtype = inputs.build(model, plan).network, inputs.spec(plan).precision
+    objective = inputs.objectives("train", plan)[0]
+    batch = objective.batch([0] * 8, [0] * 8, 0)
+    spent = _least_seconds(lambda: validate(network, [batch], dtype, scores=objective.scores), 4)
     return Cost(mean(known), spent / len(batch.packed.tokens), precision)
 
 
 def expected_seconds(model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs) -> float:
-    """Of the whole run, at the speed of some steps here and now."""
-    cost = measure_cost(model, plan, inputs, EXPECTING_SECONDS, plan.precision)
+    """An estimate for the whole run, at the current speed of this machine."""
+    cost = measure_cost(model, plan, inputs, _ESTIMATE_SECONDS, plan.precision)
     steps = inputs.spec(plan).steps
     validated = min(sum(map(len, inputs.data.splits["validation"])), plan.validation_tokens)
     validations = steps // plan.validate_every + 2  # one at the end, one of the best weights
@@ -84,20 +90,20 @@ def expected_seconds(model: ModelSection, plan: PretrainPlan, inputs: PretrainIn
 
 
 def compiling_pays(model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs) -> bool:
-    """Measured, if batches have one shape (others would be compiled again and again) and the run is long enough."""
+    """Measured, if the run is long enough and all batches have one shape (each new shape would be compiled again)."""
     if not inputs.kind.uniform or len(inputs.data.weights) > 1 or model.family == "lstm":
         return False
     steps = inputs.spec(plan).steps
     network = inputs.build(model, plan).network
     eager = mean(_times_of(network, plan, inputs, seconds=1.0))
-    if eager * steps * COMPILE_SHARE < COMPILE_SECONDS:
+    if eager * steps * _COMPILE_SHARE < _COMPILE_SECONDS:
         return False
     began = time.monotonic()
     try:
         compile_stacks(network)
         compiled = mean(_times_of(network, plan, inputs, seconds=3.0))
-    except Exception as error:  # no compiler, or a compiler's fault: torch's own errors share no other class
-        say(f"torch.compile does not work here ({type(error).__name__}); going on without it.")
+    except Exception as error:  # torch's compile errors share no narrower class
+        say(f"torch.compile does not work here ({type(error).__name__}); training runs without it.")
         return False
     return (eager - compiled) * steps > time.monotonic() - began
 
@@ -121,19 +127,26 @@ def _times_of(network: Network, plan: PretrainPlan, inputs: PretrainInputs, seco
 def step_times(
     network: Network, objectives: Sequence[Objective], order: Order, spec: TrainSpec, seconds: float
 ) -> list[float]:
-    """Of some training steps, with a network that is for nothing else."""
-    optimizers = make_optimizers(network.train(), spec.optimizer, spec.precision)
-    for step in range(2):  # the first allocates, and compiles
-        one_step(network, objectives, order, optimizers, spec, step)
+    """Seconds of each of some training steps. They change the network."""
+    engine = Engine(
+        Step(network.train(), objectives[0], spec.precision), spec.optimizer, clip=spec.clip, seed=spec.seed
+    )
+    batches_of = StepBatches(objectives, order, spec)
+
+    def take_step(step: int) -> float:
+        began = time.perf_counter()
+        engine.take_step(batches_of(step), step, spec.schedule(step))
+        return time.perf_counter() - began
+
+    for step in range(2):  # the first steps allocate and compile
+        take_step(step)
     times: list[float] = []
     while sum(times) < seconds and len(times) < 100:
-        began = time.perf_counter()
-        one_step(network, objectives, order, optimizers, spec, 2 + len(times))
-        times.append(time.perf_counter() - began)
+        times.append(take_step(2 + len(times)))
     return times
 
 
-def _best_of(work: Callable[[], object], times: int) -> float:
+def _least_seconds(work: Callable[[], object], times: int) -> float:
     spent = []
     for _ in range(times):
         began = time.perf_counter()
