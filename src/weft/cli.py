@@ -207,12 +207,15 @@ def evaluate(
 def predict(
     model: Annotated[Path, typer.Argument(help="A model folder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="What to answer; of a pair, its texts one by one.")] = None,
-    file: Annotated[Path | None, typer.Option(help="A file of rows (.txt: lines; .csv, .jsonl …).")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="A file of rows (.txt: lines; .csv, .jsonl …), or - for standard input.")
+    ] = None,
     task: Annotated[str | None, typer.Option(help="What it is to do; as it was fine-tuned, if left out.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="role=column, such as text=sentence; repeated.")] = None,
     encoding: Annotated[str, typer.Option(help="Of the file.")] = "utf-8",
     format: Annotated[str | None, typer.Option(help=ROW_FORMAT)] = None,
     details: Annotated[bool, typer.Option("--details", help="All labels, the next best answers.")] = False,
+    with_text: Annotated[bool, typer.Option("--with-text", help="Repeat the given text in each line.")] = False,
     output: Annotated[Path | None, _output("A file for the answers (.jsonl).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on behind what --output holds already.")] = False,
     as_json: AsJson = False,
@@ -225,7 +228,7 @@ def predict(
     if file is None:
         if output is not None or resume or column or format or encoding != "utf-8":
             raise InputError("--output, --resume, --column, --encoding and --format go with --file.")
-        answers = predict_given(model, texts or [], task, details=details)
+        answers = predict_given(model, texts or [], task, details=details, with_text=with_text)
         if as_json:
             print(as_json_line({"answers": answers}))
         else:
@@ -233,7 +236,7 @@ def predict(
         return
     if as_json and output is None:
         raise InputError("--json prints one object; give the answers a file with --output.")
-    options: dict[str, Any] = {"details": details, "resume": resume}
+    options: dict[str, Any] = {"details": details, "with_text": with_text, "resume": resume}
     facts = predict_rows(model, file, task, column or [], encoding, format, output, print_lines, **options)
     if as_json:
         print(as_json_line(facts))

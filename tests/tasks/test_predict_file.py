@@ -15,7 +15,7 @@ import weft as library
 from small_tasks import rows_of, weft, without_gold, write_rows
 from weft.errors import InputError
 from weft.folders import locked
-from weft.tasks.judging import predict
+from weft.tasks.judging import predict_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,25 +35,31 @@ def write_lines(file: Path, lines: list[str]) -> Path:
     return file
 
 
+def with_ids(answers: list[dict], ids: list) -> list[dict]:
+    return [{"id": number, **answer} for number, answer in zip(ids, answers, strict=True)]
+
+
 def test_a_blank_line_has_an_answer_too_so_that_lines_stay_in_step(model, tmp_path):
     file = tmp_path / "lines.txt"
     file.write_text("good\n\nbad\n  \t\nfine film")
     said = weft("predict", model, "--file", file)
-    assert [set(line) for line in said.lines] == [{"label", "score"}, {"error"}] * 2 + [{"label", "score"}]
-    assert said.lines[1] == {"error": "lines.txt, line 2 is empty."}
-    assert said.lines[::2] == library.load(model).predict(["good", "bad", "fine film"])
+    answer, error = {"id", "label", "score"}, {"id", "error"}
+    assert [set(line) for line in said.lines] == [answer, error, answer, error, answer]
+    assert said.lines[1] == {"id": 2, "error": "lines.txt, line 2 is empty."}
+    assert said.lines[::2] == with_ids(library.load(model).predict(["good", "bad", "fine film"]), [1, 3, 5])
     assert "2 of 5 rows could not be answered; their lines say why." in said.err
 
 
 def test_a_file_of_any_name_is_read_as_it_is_said_to_be(model, tmp_path):
     expected = library.load(model).predict(["good", "bad"])
-    for name, format, text in [
-        ("a.dat", "text", "good\nbad\n"),
-        ("a.txt", "csv", "text,n\ngood,1\nbad,2\n"),
-        ("a.out", "jsonl", '{"text": "good"}\n{"text": "bad"}\n'),
+    for name, format, text, ids in [
+        ("a.dat", "text", "good\nbad\n", [1, 2]),
+        ("a.txt", "csv", "text,n\ngood,1\nbad,2\n", [2, 3]),  # the header is line 1
+        ("a.out", "jsonl", '{"text": "good"}\n{"text": "bad"}\n', [1, 2]),
     ]:
         (tmp_path / name).write_text(text)
-        assert weft("predict", model, "--file", tmp_path / name, "--format", format).lines == expected
+        said = weft("predict", model, "--file", tmp_path / name, "--format", format)
+        assert said.lines == with_ids(expected, ids)
 
 
 def test_blank_lines_at_the_beginning_are_no_reason_to_stop(model, tmp_path):
@@ -64,7 +70,7 @@ def test_blank_lines_at_the_beginning_are_no_reason_to_stop(model, tmp_path):
 def test_lines_in_another_encoding_are_said_and_the_others_answered(model, tmp_path):
     (tmp_path / "mixed.txt").write_bytes(b"good\ncaf\xe9\nbad\n")
     said = weft("predict", model, "--file", tmp_path / "mixed.txt")
-    assert said.lines[1] == {"error": "mixed.txt, line 2 is not UTF-8 at byte 4."}
+    assert said.lines[1] == {"id": 2, "error": "mixed.txt, line 2 is not UTF-8 at byte 4."}
     assert len(weft("predict", model, "--file", tmp_path / "mixed.txt", "--encoding", "latin-1").lines) == 3
 
 
@@ -138,9 +144,9 @@ def test_what_is_asked_for_must_make_sense(model, tmp_path):
         (["--file", file, "--encoding", "utf-9"], "There is no encoding 'utf-9'"),
         (["--file", tmp_path / "line.txt"], "does not exist (did you mean lines.txt?)"),
         (["--file", folder], "is an empty folder"),
-        (["--file", file, "-o", folder], "folder is not a file; the answers need one"),
+        (["--file", file, "-o", folder], "folder is not a file; the predictions need one"),
         (["--file", file, "-o", tmp_path / "no/where"], "no/where cannot be written: there is no folder"),
-        (["--file", file, "-o", file], "is what is to be answered"),
+        (["--file", file, "-o", file], "is the input; the predictions need another file"),
     ]:
         assert reason in weft("predict", model, *arguments).sentence
     assert file.read_text() == "good\n"
@@ -174,7 +180,7 @@ def stopped(numbered, tmp_path, monkeypatch):
     """Answers that end behind the third piece of ten rows, and the command that wrote them."""
     model, file = numbered
     output = tmp_path / "answers.jsonl"
-    answered, pieces = predict._answered, []
+    answered, pieces = predict_file._answered, []
 
     def stop(*arguments, **options):
         pieces.append(1)
@@ -182,9 +188,9 @@ def stopped(numbered, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return answered(*arguments, **options)
 
-    monkeypatch.setattr(predict, "PIECE", 10)
+    monkeypatch.setattr(predict_file, "ROWS_AT_ONCE", 10)
     with monkeypatch.context() as patch:
-        patch.setattr(predict, "_answered", stop)
+        patch.setattr(predict_file, "_answered", stop)
         assert weft("predict", model, "--file", file, "-o", output).code == 130
     return output, ["predict", model, "--file", file, "-o", output]
 
@@ -219,11 +225,12 @@ def test_what_was_begun_with_something_else_is_not_gone_on_with(stopped, tuned, 
         ([another, "--file", file], "model"),
         ([tuned("intent") / "model", "--file", file], "model"),
         ([model, "--file", file, "--details"], "details"),
+        ([model, "--file", file, "--with-text"], "with text"),
         ([model, "--file", file, "--encoding", "latin-1"], "encoding"),
     ]:
         said = weft("predict", *arguments, "-o", output, "--resume")
-        assert f"answers.jsonl was not begun with the same {what}: choose another file." in said.sentence
-    assert "is there already: --resume goes on with it" in weft(*command).sentence
+        assert f"answers.jsonl was begun with another {what}: choose another file." in said.sentence
+    assert "exists already: continue it with --resume, or choose another file." in weft(*command).sentence
     assert output.read_bytes() == held
 
 
@@ -234,7 +241,8 @@ def test_a_file_that_is_not_ours_is_not_touched(numbered, tmp_path):
     said = weft("predict", model, "--file", file, "-o", notes, "--resume")
     assert "notes.txt has 1 lines, which are not the answers to" in said.sentence
     held = file.read_bytes()
-    assert "is what is to be answered" in weft("predict", model, "--file", file, "-o", file, "--resume").sentence
+    said = weft("predict", model, "--file", file, "-o", file, "--resume")
+    assert "is the input; the predictions need another file" in said.sentence
     assert notes.read_text() == "my notes\nwithout an end" and file.read_bytes() == held
 
 
@@ -295,7 +303,7 @@ from pathlib import Path
 import weft
 from weft.recipe.finetune import DataSection
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.judging.predict import predict_file
+from weft.tasks.judging.predict_file import predict_file
 
 peaks = []
 def write(lines):
@@ -311,6 +319,6 @@ print(*peaks)
 def test_memory_does_not_grow_with_the_file(model, tmp_path):
     file = write_lines(tmp_path / "lines.txt", texts_of(20_000))
     done = subprocess.run([sys.executable, "-c", MEASURE, model, file], capture_output=True, text=True)
-    peaks = [int(peak) for peak in done.stdout.split()]  # KB, behind each piece of 2,048
-    assert len(peaks) == 10, done.stderr
-    assert peaks[-1] - peaks[2] < 8_000
+    peaks = [int(peak) for peak in done.stdout.split()]  # KB, after each piece of 256 rows
+    assert len(peaks) == 79, done.stderr
+    assert peaks[-1] - peaks[16] < 8_000

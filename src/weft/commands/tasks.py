@@ -1,6 +1,6 @@
 """What `weft evaluate` and `weft predict` do."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from weft.recipe.finetune import DataSection
 from weft.sources.archives import inner_name
 from weft.sources.places import ending
 from weft.sources.row_formats import TEXT
+from weft.sources.standard_input import is_standard_input
 from weft.tasks.judging.brief import brief_lines
 from weft.tasks.judging.evaluation import evaluate_on, require_packages, training_facts
-from weft.tasks.judging.predict import Write, predict_file, predict_texts
+from weft.tasks.judging.predict import given_roles, predict_texts
+from weft.tasks.judging.predict_file import LineFormat, WriteLines, predict_file
 from weft.tasks.judging.report import write_task_report
 from weft.tasks.labelled.data import LabelledSplit, checked_split, read_split
 from weft.tasks.labelled.overlap import find_overlap
@@ -38,9 +40,12 @@ def evaluate_model(
         raise InputError(f"{output} is a file; the reports need a folder.")
     if output is not None and known_facts(output).get("kind") == "run":
         raise InputError(f"{output} is a run, whose own report this would replace; choose another folder.")
+    if format is None and any(map(is_standard_input, data)):
+        raise InputError("Standard input (-) has no name that tells its format. Give it: --format jsonl (csv, tsv …).")
     model = _load(folder, task)
     require_packages(model.required_task, beside=bool(train), without="weft evaluate without --train")
-    section = _section(columns, encoding, format, model)
+    named = _named_columns(columns, model.required_task.roles)
+    section = _section(named, encoding, format, model)
     split = _read(model, data, section)
     known = _read(model, train, section) if train else None
     overlap = find_overlap(model.required_task, {"train": known, "test": split}) if known else []
@@ -82,41 +87,48 @@ def _read(model: Model, paths: Sequence[Path], section: DataSection) -> Labelled
     return split
 
 
-def _section(columns: Sequence[str], encoding: str, format: str | None, model: Model) -> DataSection:
-    """The columns that were said now; for the other roles, those of the recipe that the model was tuned by. Who names
-    columns means a file that has names for them.
+def _section(columns: Mapping[str, str], encoding: str, format: str | None, model: Model) -> DataSection:
+    """How the data is read. Columns that are not named now are those of the recipe the model was tuned with; its names
+    for the columns of tables without a header only count if none is named now.
     """
     roles = model.required_task.roles
-    said = _columns(columns, roles)
     facts: Any = model.facts.get("recipe")
     data = facts.get("finetune", {}).get("data", {}) if isinstance(facts, dict) else {}
-    kept = {key: value for key, value in data.items() if key in (*roles, "labels") or (key == "columns" and not said)}
+    kept = {
+        key: value for key, value in data.items() if key in (*roles, "labels") or (key == "columns" and not columns)
+    }
     read = {"encoding": encoding, "format": check_section(DataSection, {"format": format}, "--format").format}
-    return check_section(DataSection, {**kept, **said, **read}, "--column")
+    return check_section(DataSection, {**kept, **columns, **read}, "--column")
 
 
-def _columns(said: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
+def _named_columns(options: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
+    """The values of --column, by role."""
     found = {}
-    for pair in said:
-        role, equals, column = pair.partition("=")
+    for option in options:
+        role, equals, column = option.partition("=")
         if not equals or not column:
-            raise InputError(f"--column {pair!r} is not role=column, such as {roles[0]}=sentence.")
+            raise InputError(f"--column {option!r} is not role=column, such as {roles[0]}=sentence.")
         if role not in roles:
-            raise InputError(f"--column {pair}: there is no {role} here{suggest(role, roles)}, but {', '.join(roles)}.")
+            raise InputError(
+                f"--column {option}: there is no role {role}{suggest(role, roles)}. There are: {', '.join(roles)}."
+            )
         found[role] = column
     return found
 
 
-def predict_given(folder: Path, texts: Sequence[str], task: str | None, *, details: bool) -> list[dict[str, Any]]:
-    """Of a task that takes several texts together (a pair; question and context), they stand one after another."""
+def predict_given(
+    folder: Path, texts: Sequence[str], task: str | None, *, details: bool, with_text: bool
+) -> list[dict[str, Any]]:
+    """Predictions for texts. A task that takes several (a pair; question and context) gets them one after another."""
     model = _load(folder, task)
-    roles = [role for role in model.required_task.roles if role not in model.required_task.gold_roles]
+    roles = given_roles(model.required_task)
     if len(texts) % len(roles):
         raise InputError(
             f"{model.required_task.name} takes {len(roles)} texts together ({', '.join(roles)}), not {len(texts)}."
         )
     rows = [tuple(texts[start : start + len(roles)]) for start in range(0, len(texts), len(roles))]
-    return predict_texts(model, [row if len(roles) > 1 else row[0] for row in rows], details=details)
+    examples = [row if len(roles) > 1 else row[0] for row in rows]
+    return predict_texts(model, examples, details=details, with_text=with_text)
 
 
 def predict_rows(
@@ -127,18 +139,26 @@ def predict_rows(
     encoding: str,
     format: str | None,
     output: Path | None,
-    write: Write,
+    write: WriteLines,
     *,
     details: bool,
+    with_text: bool,
     resume: bool,
 ) -> dict[str, Any]:
-    """The answers go to the output, if there is one, or else to `write`."""
+    """A line per row of the file, to the output if there is one, otherwise to `write`."""
     model = _load(folder, task)
-    section = _section(columns, encoding, format, model)
-    if (
-        f".{format}" if format else ending(inner_name(file.name))
-    ) in TEXT:  # has lines, whatever the columns of the training data were called
+    named = _named_columns(columns, [*model.required_task.roles, "id"])
+    id_column = named.pop("id", None)
+    section = _section(named, encoding, format, model)
+    if _has_lines_only(file, format):  # whatever the columns of the training data are called
         if columns:
             raise InputError(f"--column goes with tables; {file} has lines only.")
         section = DataSection(encoding=encoding, format=section.format)
-    return predict_file(model, file, output, section, write, details=details, resume=resume)
+    lines = LineFormat(details, with_text, id_column)
+    return predict_file(model, file, output, section, write, lines, resume=resume)
+
+
+def _has_lines_only(file: Path, format: str | None) -> bool:
+    if format is None and is_standard_input(file):
+        return True
+    return (f".{format}" if format else ending(inner_name(file.name))) in TEXT

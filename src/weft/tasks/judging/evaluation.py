@@ -16,7 +16,7 @@ from weft.errors import needs
 from weft.evaluate.difference import PairedDifference, paired_difference
 from weft.evaluate.judged import Judged
 from weft.model.network import count_parameters
-from weft.progress import say, track
+from weft.progress import Gauge, say
 from weft.tasks.judging.metric_names import metric_title
 from weft.tasks.judging.untuned import Untuned
 from weft.tasks.judging.verdict import verdict_line
@@ -25,7 +25,7 @@ from weft.tasks.loaded import LoadedModel
 from weft.tasks.rewrite import HITS_AT_1, Rewrite
 from weft.tasks.task import Example, InputSpec, ScoredTask, Task
 
-CHUNK = 1024  # examples that are answered before the next are looked at
+EXAMPLES_AT_ONCE = 256
 SLICES = 4
 SHOWN = 20  # mistakes, examples
 SINGLE, SINGLE_WRITTEN = 50, 20  # examples whose latency is taken
@@ -225,15 +225,17 @@ def deciding_figure(task: Task, judged: Judged) -> str:
 
 
 def _answer_all(model: LoadedModel, split: LabelledSplit) -> tuple[list[Any], int]:
-    """And how many were longer than the model reads."""
-    examples = split.judged
-    say(f"{model.folder or 'The model'} answers the {len(examples):,} examples of {split.where} ...")
+    """The answers, and how many examples were longer than the model reads."""
+    examples, unit = split.judged, model.required_task.counted_as
+    say(f"{model.folder or 'The model'} answers the {len(examples):,} {unit} of {split.where} ...")
     answers: list[Any] = []
     cut = 0
-    for start in track(range(0, len(examples), CHUNK), "Answering", unit="chunks"):
-        said, too_long = model.answers_and_cut(examples[start : start + CHUNK])
-        answers += said
-        cut += too_long
+    with Gauge("Answering", unit=unit, total_items=len(examples)) as gauge:
+        for start in range(0, len(examples), EXAMPLES_AT_ONCE):
+            found, too_long = model.answers_and_cut(examples[start : start + EXAMPLES_AT_ONCE])
+            answers += found
+            cut += too_long
+            gauge.add(len(found))
     return answers, cut
 
 

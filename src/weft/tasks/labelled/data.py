@@ -19,6 +19,7 @@ from weft.progress import say
 from weft.recipe.finetune import DataSection, Paths
 from weft.sources.records import BadRecord, Record
 from weft.sources.rows import read_rows
+from weft.sources.standard_input import is_standard_input
 from weft.tasks.labelled.columns import COLUMN_ROLES, RoleColumns, find_columns
 from weft.tasks.labelled.label_names import with_names
 from weft.tasks.task import Example, Task, UnseenLabel, Unusable
@@ -95,7 +96,7 @@ def open_rows(paths: Sequence[Path], data: DataSection) -> Iterator[Record | Bad
 
 
 def named(paths: Sequence[Path]) -> str:
-    return ", ".join(path.name or str(path) for path in paths)
+    return ", ".join("standard input" if is_standard_input(path) else path.name or str(path) for path in paths)
 
 
 def columns_of(
