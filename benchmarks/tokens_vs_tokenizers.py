@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from contest import race, report
-from weft.sources.document_formats import Reading
 from weft.sources.documents import read_documents
+from weft.sources.reading import Reading
 from weft.tokenizer.train import train_tokenizer
 from weft.tokens.shards import build_shards
 

@@ -14,8 +14,9 @@ from weft.corpus.build import build_corpus
 from weft.corpus.clean import Cleaning, clean
 from weft.errors import FolderError, InputError, RecipeError
 from weft.recipe.corpus import CorpusSection
-from weft.sources.document_formats import Reading
-from weft.sources.documents import find_files, scan
+from weft.sources.documents import scan
+from weft.sources.files import find_files
+from weft.sources.reading import Reading
 
 ROOT = Path(__file__).parents[2]
 WORDS = (ROOT / "examples/austen.txt").read_text("utf-8").split()

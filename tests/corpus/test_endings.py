@@ -10,7 +10,8 @@ from weft.corpus.build import build_corpus
 from weft.errors import InputError
 from weft.recipe.corpus import CorpusSection
 from weft.recipe.file import check_section
-from weft.sources.documents import list_files, read_documents
+from weft.sources.documents import read_documents
+from weft.sources.files import list_files
 from weft.tokenizer.build import build_tokenizer
 from weft.train.data import find_training_sources
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from row_files import archive, contents, faults, packings
 from weft.errors import InputError
-from weft.sources import lines
+from weft.sources.formats import lines
+from weft.sources.formats.catalog import ROW_FORMATS
 from weft.sources.records import BadRecord, Record
-from weft.sources.row_formats import ENDINGS
 from weft.sources.rows import read_rows
 
 FORMS = {  # a first line that is not counted, and a row with an "a" in it
@@ -124,7 +124,7 @@ def test_a_cut_off_file_gives_what_comes_before_the_cut(place):
 
 @given(
     st.binary(max_size=200) | st.text('{}[]",:\t\n #-=0aé', max_size=60).map(str.encode),
-    st.sampled_from([*ENDINGS, ".zip", ".tar", ".csv.gz", ".json.zst"]),
+    st.sampled_from([*ROW_FORMATS, ".zip", ".tar", ".csv.gz", ".json.zst"]),
     st.sampled_from(["utf-8", "latin-1", "gbk", "gb18030", "shift_jis", "ascii", "cp1252", "iso2022_jp"]),
 )
 def test_no_bytes_whatever_are_a_crash(place, data, ending, encoding):

@@ -9,8 +9,8 @@ import pytest
 from weft.corpus.build import build_corpus
 from weft.errors import InputError
 from weft.recipe.corpus import CorpusSection, FetchSection, SourceSection
-from weft.sources.document_formats import Reading
 from weft.sources.documents import scan
+from weft.sources.reading import Reading
 from weft.sources.web import fetch
 from weft.sources.web.addresses import parse
 from weft.sources.web.fetch import NotFetched, Visitor, failures_in, fetch_sources, pages_in, read_addresses

@@ -19,8 +19,10 @@ from warcio.warcwriter import WARCWriter
 
 from weft.errors import InputError
 from weft.sources import archives
-from weft.sources.document_formats import Reading, Skipped
-from weft.sources.documents import Document, find_files, read_documents, scan
+from weft.sources.documents import Document, read_documents, scan
+from weft.sources.files import find_files
+from weft.sources.reading import Reading
+from weft.sources.records import BadRecord
 
 TEXTS = ['Once, there was a comma, and a "quote".', "第二个文档。\nin two lines", "ümläut 🦊"]
 PAGE = "<html><head><title>T</title></head><body><nav>Home About</nav><article><p>{}</p></article></body></html>"
@@ -106,7 +108,8 @@ def write(folder, name, data):
 
 
 def skips(file, **reading):
-    return [f"{found.place} {found.reason}" for found in scan(file, Reading(**reading)) if isinstance(found, Skipped)]
+    bad = [found for found in scan(file, Reading(**reading)) if isinstance(found, BadRecord)]
+    return [f"{found.place} {found.reason}".removeprefix(file.name) for found in bad]
 
 
 def documents(file, **reading):
@@ -150,7 +153,7 @@ def test_a_missing_column_is_named_with_those_that_there_are(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("a.txt", b"caf\xe9", "is not UTF-8 at line 1, byte 3"),
+        ("a.txt", b"caf\xe9", "line 1 is not UTF-8 at byte 4"),
         ("a.txt", b"MZ\x00\x01" * 10, "is a binary file"),
         ("a.jsonl", b'{"text": 5}\n', "line 1 has a text that is int"),
         ("a.jsonl", b'{"text": "\\ud800"}\n', "half of a surrogate"),
@@ -281,7 +284,7 @@ def test_many_small_members_are_a_bomb_together(tmp_path, monkeypatch):
 
 
 def test_a_bomb_is_refused_by_its_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MOST_BYTES", 2**16)
+    monkeypatch.setattr(archives, "MOST_EXPANDED", 2**16)
     data = bytes(range(32, 127)) * 1000
     assert skips(write(tmp_path, "a.txt.gz", gzip.compress(data))) == [" holds more than 65,536 bytes"]
 
@@ -291,14 +294,14 @@ def test_after_a_line_without_end_the_next_is_read(name, unit, tmp_path):
     endless = b"x" * 5_000_000 + b"\n"
     good = as_jsonl(["good"]) if name == "a.jsonl" else b"good\n"
     file = write(tmp_path, name, good + b"\n" + endless + b"\n" + good)
-    assert documents(file, unit=unit, most_bytes=100_000) == ["good", "good"]
-    assert skips(file, unit=unit, most_bytes=100_000) == [", line 3 has no end in 100,000 bytes"]
+    assert documents(file, unit=unit, most_line=100_000) == ["good", "good"]
+    assert skips(file, unit=unit, most_line=100_000) == [", line 3 has no end in 100,000 bytes"]
 
 
 def test_a_block_without_end_is_skipped_whole(tmp_path):
     file = write(tmp_path, "a.txt", b"good\n\n" + b"too long\n" * 1000 + b"\ngood\n")
-    assert documents(file, unit="block", most_bytes=1000) == ["good", "good"]
-    assert len(skips(file, unit="block", most_bytes=1000)) == 1
+    assert documents(file, unit="block", most_line=1000) == ["good", "good"]
+    assert len(skips(file, unit="block", most_line=1000)) == 1
 
 
 def test_another_encoding_is_read_if_it_is_named(tmp_path):

@@ -3,17 +3,20 @@
 import gzip
 import io
 import tarfile
+from pathlib import Path
 
 import pytest
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from weft.sources import archives
-from weft.sources.cut_long import cut_stream, cut_text
-from weft.sources.document_formats import Found, Reading, Skipped, page_document
 from weft.sources.documents import scan
+from weft.sources.formats.cut_long import cut_stream, cut_text
+from weft.sources.formats.pages import page_record
 from weft.sources.pages import limits as page_limits
 from weft.sources.pages.limits import why_too_large
+from weft.sources.reading import Reading
+from weft.sources.records import BadRecord, Origin, Record
 
 SENTENCE = "This is a paragraph of an article that is long enough to read like one, with a comma or two. "
 
@@ -30,7 +33,7 @@ def warc(body, encoding):
 
 
 def skips(file, reading):
-    return [found.reason for found in scan(file, reading) if isinstance(found, Skipped)]
+    return [found.reason for found in scan(file, reading) if isinstance(found, BadRecord)]
 
 
 @pytest.mark.parametrize(("size", "reason"), [(2**25, "is longer than"), (5_000_000, "it may be a bomb")])
@@ -107,17 +110,17 @@ def test_nothing_before_the_attributes_of_a_tag_hides_them(begin):
 
 def test_text_in_the_depths_of_a_page_is_not_lost():
     page = "<html><body>" + "".join(f"<div>{number} {SENTENCE}" for number in range(1000))
-    found = page_document(page.encode(), 0)
-    assert isinstance(found, Found)
-    assert all(f"{number} {SENTENCE.strip()}" in found.text for number in range(1000))
+    found = page_record(page.encode(), Origin(Path("a.html")))
+    assert isinstance(found, Record)
+    assert all(f"{number} {SENTENCE.strip()}" in found.values["text"] for number in range(1000))
 
 
 def test_a_page_that_is_too_deep_to_be_read_wholly_is_marked_or_refused():
     nest = b"<div>" * 5000
-    found = page_document(f"<html><body><p>{SENTENCE}</p>".encode() + nest + b"<p>lost</p>", 0)
-    assert isinstance(found, Found) and found.is_part and "lost" not in found.text
-    found = page_document(b"<html><body>" + nest + SENTENCE.encode(), 0)
-    assert isinstance(found, Skipped) and "deep" in found.reason
+    found = page_record(f"<html><body><p>{SENTENCE}</p>".encode() + nest + b"<p>lost</p>", Origin(Path("a.html")))
+    assert isinstance(found, Record) and found.values["is_part"] and "lost" not in found.values["text"]
+    found = page_record(b"<html><body>" + nest + SENTENCE.encode(), Origin(Path("a.html")))
+    assert isinstance(found, BadRecord) and "deep" in found.reason
 
 
 @pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from weft.errors import InputError
-from weft.sources.document_formats import Reading
 from weft.sources.documents import read_documents
+from weft.sources.reading import Reading
 
 TEXT = "One line.\nAnother.\n\n\nA second block.\r\n\r\nThird,\nin two lines.\n"
 
@@ -28,4 +28,4 @@ def test_json_lines_stay_one_document_each(tmp_path):
 @pytest.mark.parametrize("unit", ["line", "block"])
 def test_a_line_without_end_is_refused(tmp_path, unit):
     with pytest.raises(InputError, match="line 2 has no end in 1,000 bytes"):
-        texts(tmp_path, unit, "short\n" + "x" * 1001, most_bytes=1000)
+        texts(tmp_path, unit, "short\n" + "x" * 1001, most_line=1000)

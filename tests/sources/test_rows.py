@@ -228,7 +228,7 @@ def test_squad_1_and_2_are_rows_of_questions(place):
     assert faults(rows) == {
         3: 'is a paragraph without "context" and "qas"', 4: 'is an item of "qas" without "question"'
     }  # fmt: skip
-    assert rows[4].place == "dev.json, row 5"
+    assert rows[4].place == "dev.json, item 5"
 
 
 def test_names_of_columns_can_be_given_to_a_table_without_and_with_them(place):

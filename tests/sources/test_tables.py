@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.sources import tables
-from weft.sources.tables import read_quoted, read_tabbed
+from weft.sources.formats import delimited
+from weft.sources.formats.delimited import read_quoted, read_tabbed
 
 plain = st.text("abc xyz", min_size=1, max_size=5).filter(str.strip)
 cell = st.text('a", \n\r', max_size=8)
@@ -46,22 +46,22 @@ def test_a_quote_that_a_later_row_closes_costs_no_row_in_between():
 
 
 def test_a_quote_does_not_stay_open_for_ever(monkeypatch):
-    monkeypatch.setattr(tables, "MOST_LINES", 10)
+    monkeypatch.setattr(delimited, "MOST_FIELD_LINES", 10)
     found = quoted('a,b\n1,"open\n' + "".join(f"{number},x\n" for number in range(100)) + '"')
     assert len([fields for _, fields in found if isinstance(fields, list)]) == 101
 
 
 def test_quotes_that_stay_open_on_every_line_are_not_read_again_and_again(monkeypatch):
-    monkeypatch.setattr(tables, "MOST_LINES", 1000)
+    monkeypatch.setattr(delimited, "MOST_FIELD_LINES", 1000)
     given_out = 0
 
-    class Counted(tables._Replayed):
+    class Counted(delimited._Replayed):
         def __next__(self):
             nonlocal given_out
             given_out += 1
             return super().__next__()
 
-    monkeypatch.setattr(tables, "_Replayed", Counted)
+    monkeypatch.setattr(delimited, "_Replayed", Counted)
     found = quoted('a,b\n"\n' + 'x","\n' * 3000 + "1,2\n")
     assert found[0] == (1, ["a", "b"])
     assert found[-1] == (3003, ["1", "2"])

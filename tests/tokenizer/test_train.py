@@ -122,7 +122,7 @@ def test_the_report_counts_what_a_count_by_hand_counts(trained):
         ("empty.txt", b"", "no text to learn"),
         ("blank.txt", b" \n\n ", "no text to learn"),
         ("binary.txt", b"MZ\x00\x01" * 100, "is a binary file"),
-        ("latin.txt", "café".encode("latin-1"), "is not UTF-8 at line 1, byte 3"),
+        ("latin.txt", "café".encode("latin-1"), "line 1 is not UTF-8 at byte 4"),
         ("half.jsonl", b'{"text": "\\ud800"}\n', "line 1 has half of a surrogate pair, which is no text"),
         ("broken.jsonl", b'{"text": "a"}\n{"txt": 1}\n', 'line 2 is a JSON object without a "text"'),
         ("list.jsonl", b"[1]\n", "line 1"),

@@ -10,7 +10,7 @@ from weft.errors import InputError, RecipeError
 from weft.progress import say
 from weft.recipe.corpus import CorpusSection, ReadSection
 from weft.recipe.file import check_section, read_recipe
-from weft.sources.document_formats import Reading
+from weft.sources.reading import Reading
 
 
 def build_from_recipe(

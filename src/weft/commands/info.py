@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import FolderError, InputError, RecipeError
 from weft.folders import MANIFEST, known_facts, read_json
-from weft.sources.documents import is_corpus
+from weft.sources.files import is_corpus
 
 if TYPE_CHECKING:
     from weft.recipe.finetune import FinetuneSection

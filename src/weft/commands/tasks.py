@@ -11,9 +11,7 @@ from weft.folders import disk_errors, known_facts
 from weft.progress import say
 from weft.recipe.file import check_section
 from weft.recipe.finetune import DataSection
-from weft.sources.archives import inner_name
-from weft.sources.places import ending
-from weft.sources.row_formats import TEXT
+from weft.sources.places import locate
 from weft.sources.standard_input import is_standard_input
 from weft.tasks.judging.brief import brief_lines
 from weft.tasks.judging.evaluation import evaluate_on, require_packages, training_facts
@@ -150,15 +148,9 @@ def predict_rows(
     named = _named_columns(columns, [*model.required_task.roles, "id"])
     id_column = named.pop("id", None)
     section = _section(named, encoding, format, model)
-    if _has_lines_only(file, format):  # whatever the columns of the training data are called
+    if locate(file, section.format).is_text:  # whatever the columns of the training data are called
         if columns:
             raise InputError(f"--column goes with tables; {file} has lines only.")
         section = DataSection(encoding=encoding, format=section.format)
     lines = LineFormat(details, with_text, id_column)
     return predict_file(model, file, output, section, write, lines, resume=resume)
-
-
-def _has_lines_only(file: Path, format: str | None) -> bool:
-    if format is None and is_standard_input(file):
-        return True
-    return (f".{format}" if format else ending(inner_name(file.name))) in TEXT

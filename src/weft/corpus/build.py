@@ -64,9 +64,10 @@ from weft.folders import (
 )
 from weft.progress import Gauge, say
 from weft.recipe.corpus import BuildSection, CorpusSection, DecontaminateSection
-from weft.sources.cut_long import LONGEST
-from weft.sources.document_formats import Reading
-from weft.sources.documents import Listing, find_files, read_documents, text_size
+from weft.sources.documents import read_documents
+from weft.sources.files import Listing, find_files, text_size
+from weft.sources.formats.cut_long import LONGEST
+from weft.sources.reading import Reading
 from weft.sources.web.fetch import failures_in, fetch_sources, is_remote, read_addresses
 from weft.version import VERSION
 

@@ -16,10 +16,10 @@ from typing import IO, Any
 
 from weft.errors import InputError, RecipeError
 from weft.recipe.corpus import CorpusSection, ReadSection, SourceSection, Unit
-from weft.sources.archives import COMPRESSED, is_archive
-from weft.sources.cut_long import LONGEST, cut_stream
-from weft.sources.document_formats import LINES, TEXT, Reading
-from weft.sources.documents import list_files, text_size
+from weft.sources.files import list_files, text_size
+from weft.sources.formats.catalog import cut_unit
+from weft.sources.formats.cut_long import LONGEST, cut_stream
+from weft.sources.reading import Reading
 from weft.sources.web.fetch import pages_in
 
 PIECE_BYTES, _PIECE_FILES = 2**24, 1000
@@ -118,7 +118,7 @@ def files_to_inspect(sources: Sequence[CorpusSource]) -> list[dict[str, Any]]:
 def inspect(piece: dict[str, Any]) -> dict[str, Any]:
     """One pass over a file: its hash, and where it can be cut. Runs on a worker."""
     file, reading = Path(piece["file"]), Reading(**piece["read"])
-    unit, digest = _cut_at(file, reading), hashlib.sha256()
+    unit, digest = cut_unit(file.name, reading), hashlib.sha256()
     with _readable(file) as stream:
         if unit == "file":
             cuts, size = _part_cuts(stream, digest, reading, piece["piece"])
@@ -169,18 +169,6 @@ def _readable(file: Path) -> Iterator[IO[bytes]]:
             yield stream
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror or error}.") from None
-
-
-def _cut_at(file: Path, reading: Reading) -> Unit | None:
-    """Between what a file can be cut; None if it cannot."""
-    ending = reading.ending(file.name)
-    if is_archive(file.name) or file.suffix.lower() in COMPRESSED:
-        return None
-    if ending in LINES:
-        return "line"
-    if ending not in TEXT or (reading.unit == "file" and reading.longest is None):
-        return None
-    return reading.unit
 
 
 def _end(data: bytes, start: int, unit: Unit) -> int | None:

@@ -12,7 +12,7 @@ from weft.corpus.sift import MOST_EXAMPLES, valid_unicode
 from weft.errors import FolderError
 from weft.folders import read_json, write_file
 from weft.page import bars, grid, page, tiles, unfold
-from weft.sources.documents import unknown_ending
+from weft.sources.files import unknown_ending
 
 CORPUS_REPORT, CORPUS_PAGE = "report.json", "report.html"
 _READ_STEPS = ("not fetched", "unreadable", "put aside", "empty")  # the steps of the funnel: what each takes away

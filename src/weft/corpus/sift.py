@@ -26,8 +26,10 @@ from weft.corpus.tables import DROPPED_SCHEMA, TEXT_SCHEMA, ParquetTable
 from weft.errors import InputError
 from weft.folders import disk_errors, private_folder, rename_unless_there, to_json, write_file
 from weft.recipe.corpus import BuildSection, FilterSection
-from weft.sources.document_formats import Reading, Skipped
-from weft.sources.documents import Document, scan, scan_range, unknown_ending
+from weft.sources.documents import Document, scan, scan_range
+from weft.sources.files import unknown_ending
+from weft.sources.reading import Reading
+from weft.sources.records import BadRecord, Origin
 from weft.words import folded
 
 FIGURES_FILE, KEYS_FILE, BANDS_FILE, SIGNATURES_FILE = "figures.json", "keys.bin", "bands.bin", "signatures.bin"
@@ -100,18 +102,15 @@ def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark
         for shown, found in _scan(piece, mark):
             mark.beat()
             lineage: dict[str, Any] = {"source": piece["source"], "file": shown}
-            if isinstance(found, Skipped) and found.is_passed_over:
-                figures.passed_over[unknown_ending(found.place)] += 1
+            if isinstance(found, BadRecord) and found.kind == "unknown ending":
+                figures.passed_over[unknown_ending(found.member)] += 1
                 continue
-            if isinstance(found, Skipped):
-                reason = "empty" if found.is_empty else "put aside" if found.is_aside else "unreadable"
+            if isinstance(found, BadRecord):
                 figures.documents += 1
-                said = " ".join(f"{found.place} {found.reason}".split())
-                detail = valid_unicode(said.lstrip(", "))
-                figures.drop(reason, f"{shown}{'' if found.place else ' '}{valid_unicode(said)}.")
-                dropped.add(
-                    {**lineage, "member": "", "number": -1, "reason": reason, "detail": detail, "characters": 0}
-                )
+                detail = valid_unicode(" ".join(f"{found.place_in_file} {found.reason}".split()))
+                figures.drop(found.kind, f"{shown}{', ' if found.place_in_file else ' '}{detail}.")
+                nowhere = {"member": "", "number": -1, "characters": 0}
+                dropped.add({**lineage, **nowhere, "reason": found.kind, "detail": detail})
                 continue
             lineage |= {"member": valid_unicode(found.member), "number": found.number}
             broken, facts = judge(found)
@@ -128,12 +127,15 @@ def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark
     return figures
 
 
-def _scan(piece: dict[str, Any], mark: Mark | None = None) -> Iterator[tuple[str, Document | Skipped]]:
+def _scan(piece: dict[str, Any], mark: Mark | None = None) -> Iterator[tuple[str, Document | BadRecord]]:
     reading, aside = Reading(**piece["read"]), piece.get("aside", {})
     for number, part in enumerate(piece["parts"]):
         if str(number) in aside:
-            place = "" if part["end"] is None else f", bytes {part['begin']:,} to {part['end']:,},"
-            yield part["shown"], Skipped(aside[str(number)], place, is_aside=True)
+            place = "" if part["end"] is None else f"bytes {part['begin']:,} to {part['end']:,},"
+            yield (
+                part["shown"],
+                BadRecord(aside[str(number)], Origin(Path(part["file"])), kind="put aside", within=place),
+            )
             continue
         if mark is not None:
             mark.at(number)

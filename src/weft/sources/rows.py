@@ -1,8 +1,7 @@
-"""Rows of task data out of files, one after another: memory does not grow with the data.
+"""Rows of task data, one after another, so that memory does not grow with the data.
 
-A row is a line of a table, an object of JSON, a sentence with its tags, a text in the folder of its class, a line of
-two texts that run in parallel; its values go by the names of their columns. What cannot be used is a `BadRecord`
-with its place and the reason, and reading goes on: who wants all or nothing raises at the first.
+A row is a record with its columns: a line of a table, an object of JSON, a sentence with its tags, a text in the folder
+of its class, or the lines of parallel texts. A row that cannot be used is a `BadRecord`, and reading continues.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,128 +9,132 @@ from pathlib import Path, PurePosixPath
 
 from weft.errors import InputError
 from weft.sources.archives import Refused
-from weft.sources.encoding import codec_of
-from weft.sources.lines import MOST_LINE, Line, read_document, read_lines
-from weft.sources.places import Part, Place, locate
+from weft.sources.formats import lines
+from weft.sources.formats.lines import Line, read_document, read_lines
+from weft.sources.places import Place, PlaceStream, locate
+from weft.sources.reading import Reading
 from weft.sources.records import BadRecord, Origin, Record
-from weft.sources.row_formats import UNNUMBERED, read_stream
 
-PARALLEL = ("source", "target")
+_PARALLEL = ("source", "target")
+_MOST_WHOLE = 2**30  # bytes of a .json file, or of a compressed .parquet: they are in memory as a whole
 
 
 def read_rows(
-    source: Path | Sequence[Path],
+    paths: Path | str | Sequence[Path],
     *,
     encoding: str = "utf-8",
     header: Sequence[str] | None = None,
     format: str | None = None,
 ) -> Iterator[Record | BadRecord]:
-    """Of several sources the rows follow each other; several text files run in parallel, line by line.
+    """The rows of several paths follow each other. Several text files are parallel, line by line.
 
-    `header` names the columns of tables that do not, and of parallel texts, which are source and target otherwise.
-    `format` is that of all files, whatever they are called.
+    `header` names the columns of tables whose first line does not, and of parallel texts (default: source, target).
+    `format` is that of all files. Default: by their endings.
     """
-    codec_of(encoding)  # an error if there is no such encoding
-    sources = [locate(Path(path), format) for path in ([source] if isinstance(source, str | Path) else source)]
-    if not sources:
+    reading = Reading(
+        "line",
+        text=None,
+        encoding=encoding,
+        header=None if header is None else tuple(header),
+        most_line=lines.MOST_LINE,
+        most_json=_MOST_WHOLE,
+        most_parquet=_MOST_WHOLE,
+    )
+    places = [locate(Path(path), format) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    if not places:
         raise InputError("There is no file to read rows from.")
-    texts = [source for source in sources if source.is_text] if len(sources) > 1 else []
+    texts = [place for place in places if place.is_text] if len(places) > 1 else []
     if not texts:
-        for each in sources:
-            _ = each.has_classes  # an error if it cannot be told what is in it
-        return (row for each in sources for row in _rows(each, encoding, header))
-    if len(texts) < len(sources):
-        others = next(source for source in sources if not source.is_text)
-        raise InputError(f"{texts[0].where} is text, to run in parallel with another, and {others.where} is not.")
-    return _parallel(texts, encoding, header)
+        for place in places:
+            _ = place.has_classes  # raises InputError if the names do not tell
+        return (row for place in places for row in _rows(place, reading))
+    if len(texts) < len(places):
+        other = next(place for place in places if not place.is_text)
+        raise InputError(f"{texts[0].where} is text, to run in parallel with another, and {other.where} is not.")
+    return _parallel(texts, reading)
 
 
-def _rows(source: Place, encoding: str, header: Sequence[str] | None) -> Iterator[Record | BadRecord]:
+def _rows(place: Place, reading: Reading) -> Iterator[Record | BadRecord]:
     is_empty = True
-    for part in source.parts():
-        for row in _rows_of_part(source, part, encoding, header):
+    for stream in place.streams():
+        for row in _rows_of_stream(place, stream, reading):
             is_empty = False
             yield row
     if is_empty:
-        raise InputError(f"{source.where} holds no rows: it is empty, or has only a header.")
+        raise InputError(f"{place.where} holds no rows: it is empty, or has only a header.")
 
 
-def _rows_of_part(
-    source: Place, part: Part, encoding: str, header: Sequence[str] | None
-) -> Iterator[Record | BadRecord]:
-    ending = source.ending_of(part.name)
-    origin = Origin(part.file, part.member, "row" if ending in UNNUMBERED else "line")
-    if isinstance(part.content, Refused):
-        yield BadRecord(str(part.content), origin)
+def _rows_of_stream(place: Place, stream: PlaceStream, reading: Reading) -> Iterator[Record | BadRecord]:
+    form = place.format_of(stream.name)
+    origin = Origin(stream.file, stream.member, form.unit)
+    if isinstance(stream.content, Refused):
+        yield BadRecord(str(stream.content), origin)
         return
-    role = source.role_of(part.name)
     try:
-        if role == "rows":
-            for number, values in read_stream(ending, part.content, encoding, header):
-                if isinstance(values, str):
-                    yield BadRecord(values, origin, number)
-                else:
-                    yield Record(values, origin, number)
-        elif role == "text":
-            yield _text_of_class(part, encoding, origin)
-        elif role == "stray":
-            yield BadRecord("lies beside the folders of the classes, not in one", origin)
+        match place.role_of(stream.name):
+            case "rows":
+                yield from form.read(stream.content, reading, origin)
+            case "text":
+                yield _text_of_class(stream, reading, origin)
+            case "stray":
+                yield BadRecord("lies beside the folders of the classes, not in one", origin)
     except Refused as refused:
         yield BadRecord(str(refused), origin)
     except InputError as error:
         raise InputError(f"{BadRecord('', origin).place}: {error}") from None
 
 
-def _text_of_class(part: Part, encoding: str, origin: Origin) -> Record | BadRecord:
-    assert not isinstance(part.content, Refused)
-    text, fault = read_document(part.content, encoding, MOST_LINE)
+def _text_of_class(stream: PlaceStream, reading: Reading, origin: Origin) -> Record | BadRecord:
+    assert not isinstance(stream.content, Refused)
+    text, fault = read_document(stream.content, reading.encoding, reading.most_line)
     if not fault and "\0" in text:
         fault = "is a binary file, not text"
     if not fault and not text.strip():
         fault = "is empty"
     if fault:
         return BadRecord(fault, origin)
-    label = PurePosixPath(part.member).parent.name if part.member else part.file.parent.name
+    label = PurePosixPath(stream.member).parent.name if stream.member else stream.file.parent.name
     return Record({"text": text, "label": label}, origin, 0)
 
 
-def _parallel(sources: list[Place], encoding: str, header: Sequence[str] | None) -> Iterator[Record | BadRecord]:
-    names = list(header or [*PARALLEL, *(f"column {number}" for number in range(len(PARALLEL), len(sources)))])
-    if len(names) != len(sources):
+def _parallel(places: list[Place], reading: Reading) -> Iterator[Record | BadRecord]:
+    """A bad line costs its row only; the lines below it stay aligned."""
+    numbered = (f"column {number}" for number in range(len(_PARALLEL), len(places)))
+    names = list(reading.header or [*_PARALLEL, *numbered])
+    if len(names) != len(places):
         raise InputError(
-            f"{len(names)} names (finetune.data.columns) are not enough or too many for {len(sources)} files."
+            f"{len(names)} names (finetune.data.columns) are not enough or too many for {len(places)} files."
         )
-    readers = [_lines_of(source, encoding) for source in sources]
-    counts = [0] * len(sources)
+    origins = [Origin(place.path, place.beneath) for place in places]
+    readers = [_lines_of(place, reading) for place in places]
+    counts = [0] * len(places)
     while True:
         found = [next(reader, None) for reader in readers]
         counts = [count + (line is not None) for count, line in zip(counts, found, strict=True)]
-        lines = [line for line in found if line is not None]
-        if len(lines) < len(found):
+        row = [line for line in found if line is not None]
+        if len(row) < len(found):
             break
-        for source, line in zip(sources, lines, strict=True):
+        for origin, line in zip(origins, row, strict=True):
             if reason := line.fault or ("" if line.text.strip() else "is empty"):
-                yield BadRecord(reason, Origin(source.path, source.beneath), line.number)
+                yield BadRecord(reason, origin, line.number)
                 break
         else:
-            values = {name: line.content for name, line in zip(names, lines, strict=True)}
-            yield Record(values, Origin(sources[0].path, sources[0].beneath), lines[0].number)
+            values = {name: line.content for name, line in zip(names, row, strict=True)}
+            yield Record(values, origins[0], row[0].number)
     counts = [count + sum(1 for _ in reader) for count, reader in zip(counts, readers, strict=True)]
     if len(set(counts)) > 1:
-        said = " and ".join(
-            f"{source.where} has {count:,} lines" for source, count in zip(sources, counts, strict=True)
-        )
+        said = " and ".join(f"{place.where} has {count:,} lines" for place, count in zip(places, counts, strict=True))
         raise InputError(f"{said}: they are not parallel.")
     if not counts[0]:
-        raise InputError(f"{sources[0].where} is empty.")
+        raise InputError(f"{places[0].where} is empty.")
 
 
-def _lines_of(source: Place, encoding: str) -> Iterator[Line]:
-    """Nothing may be missing here: the lines after it would meet the wrong ones."""
-    for part in source.parts():
+def _lines_of(place: Place, reading: Reading) -> Iterator[Line]:
+    """Raises InputError if a part of the place cannot be read: the lines after it would not be aligned."""
+    for stream in place.streams():
         try:
-            if isinstance(part.content, Refused):
-                raise part.content
-            yield from read_lines(part.content, encoding)
+            if isinstance(stream.content, Refused):
+                raise stream.content
+            yield from read_lines(stream.content, reading.encoding, reading.most_line)
         except Refused as refused:
-            raise InputError(f"{source.where} {refused}.") from None
+            raise InputError(f"{place.where} {refused}.") from None

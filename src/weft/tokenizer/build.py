@@ -7,8 +7,9 @@ from typing import Any, get_args
 from weft.errors import InputError, suggest
 from weft.folders import MANIFEST, manifest, replace_folder, to_json
 from weft.progress import say
-from weft.sources.document_formats import Reading
-from weft.sources.documents import Readings, list_files, read_documents
+from weft.sources.documents import Readings, read_documents
+from weft.sources.files import list_files
+from weft.sources.reading import Reading
 from weft.tokenizer.read import TOKENIZER_FILES
 from weft.tokenizer.report import report_on_tokenizer
 from weft.tokenizer.train import TokenizerKind, train_tokenizer

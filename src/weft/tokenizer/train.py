@@ -20,8 +20,9 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from weft.errors import InputError
 from weft.folders import to_json
-from weft.sources.document_formats import Reading
-from weft.sources.documents import Readings, files_of, read_documents, text_size
+from weft.sources.documents import Readings, files_of, read_documents
+from weft.sources.files import text_size
+from weft.sources.reading import Reading
 from weft.tokenizer.special import FAMILY_SPECIALS, SpecialTokens
 from weft.tokenizer.tokenizer import Tokenizer
 

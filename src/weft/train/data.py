@@ -17,8 +17,9 @@ from weft.objectives.catalog import ObjectiveKind, end_of_document
 from weft.progress import say
 from weft.recipe.corpus import CorpusSection, Unit
 from weft.recipe.model import TokenizerSection
-from weft.sources.document_formats import TEXT, Reading
-from weft.sources.documents import Document, find_files, is_corpus, list_files, read_documents
+from weft.sources.documents import Document, read_documents
+from weft.sources.files import find_files, is_corpus, list_files
+from weft.sources.reading import Reading
 from weft.tokenizer.build import build_tokenizer
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
@@ -88,7 +89,7 @@ def _divided_folder(folder: Path, unit: Unit) -> TrainingSource:
         split: [item for item in sorted(folder.iterdir()) if item.stem == split] for split in SPLITS
     }
     if not parts["train"]:
-        raise FolderError(f"{folder} is not a corpus folder: it has neither a train folder nor a train{TEXT[0]}.")
+        raise FolderError(f"{folder} is not a corpus folder: it has neither a train folder nor a train.txt.")
     files = {split: tuple(find_files(paths)) for split, paths in parts.items()}
     reading = Reading(unit)
     return TrainingSource(

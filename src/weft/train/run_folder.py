@@ -27,7 +27,7 @@ from weft.recipe.file import read_recipe
 from weft.recipe.model import ModelSection
 from weft.recipe.pretrain import PretrainPlan
 from weft.recipe.recipe import Recipe
-from weft.sources.documents import find_files
+from weft.sources.files import find_files
 from weft.train.checkpoints import CHECKPOINTS, list_checkpoints
 from weft.train.plan.run_plan import RunPlan
 from weft.train.processes import Processes

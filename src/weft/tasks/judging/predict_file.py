@@ -18,8 +18,7 @@ from weft.errors import InputError
 from weft.folders import disk_errors, locked, read_json, sha256_of, to_json, write_file
 from weft.progress import Gauge, say
 from weft.recipe.finetune import DataSection
-from weft.sources.archives import COMPRESSED
-from weft.sources.places import Place, ending, locate
+from weft.sources.places import Place, locate
 from weft.sources.records import BadRecord, Record
 from weft.tasks.catalog import facts_of
 from weft.tasks.judging.evaluation import say_cut
@@ -122,7 +121,7 @@ def _predict(
     if output is not None:
         done, size = _skip_answered(output, request, rows, resume=resume)
     failed = cut = 0
-    with _writer(output, write) as put, Gauge("Answering", _size_of(place), "rows") as gauge:
+    with _writer(output, write) as put, Gauge("Answering", place.plain_bytes, "rows") as gauge:
         gauge.resume_from(done, size)
         while piece := list(islice(rows, ROWS_AT_ONCE)):
             answered, too_long = _answered(request, piece)
@@ -184,12 +183,6 @@ def _id_of(row: Record | BadRecord, request: _Request) -> str | int | None:
         return found if isinstance(found, str | int) else None
     place = request.place
     return row.place if place.is_archive or place.path.is_dir() else row.number or row.place
-
-
-def _size_of(place: Place) -> int:
-    """In bytes; 0 if it is not known before the end."""
-    is_plain = place.path.is_file() and not place.is_archive and ending(place.path.name) not in COMPRESSED
-    return place.path.stat().st_size if is_plain else 0
 
 
 def _row_size(row: Record | BadRecord) -> int:

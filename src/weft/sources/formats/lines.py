@@ -1,7 +1,6 @@
 """Lines and whole contents of a stream, decoded, within limits.
 
-What is not in the encoding or has no end is a fault of that line, told along with it, so that the reader can go on
-with the next and still knows where it is.
+A line that is too long or not in the encoding comes with a fault, so that the reader can continue with the next line.
 """
 
 from collections.abc import Iterator
@@ -9,14 +8,14 @@ from typing import IO, NamedTuple
 
 from weft.sources.encoding import codec_of
 
-MOST_LINE, MOST_DOCUMENT = 2**26, 2**30  # bytes
+MOST_LINE = 2**26  # bytes
 PIECE = 2**20
 
 
 class Line(NamedTuple):
     number: int  # from 1
-    text: str  # with its end; with marks in place of bytes that are not in the encoding
-    fault: str = ""  # why it cannot be used: the end of a sentence that begins with its place
+    text: str  # with its line ending; U+FFFD in place of bytes that are not in the encoding
+    fault: str = ""  # why it cannot be used; the subject is the line: "is not UTF-8 at byte 3"
 
     @property
     def content(self) -> str:
@@ -24,19 +23,19 @@ class Line(NamedTuple):
 
 
 def read_lines(stream: IO[bytes], encoding: str, most: int | None = None, first: int = 1) -> Iterator[Line]:
-    """`first` is the number of the line at which the stream begins."""
+    """`first` is the number of the line at which the stream begins; `most` limits the bytes of a line."""
     codec, most = codec_of(encoding), most or MOST_LINE
     for number, data in raw_lines(stream, most, first):
         if data is None:
-            yield Line(number, "", f"has no end in {most:,} bytes")
+            yield Line(number, "", too_long_line(most))
         else:
-            text, fault = decode(data, codec, encoding)
+            text, fault = decode_strictly(data, codec, encoding)
             yield Line(number, text, fault)
         codec = encoding
 
 
 def raw_lines(stream: IO[bytes], most: int, first: int) -> Iterator[tuple[int, bytes | None]]:
-    """None for a line that is too long; the rest of it is passed over without being kept."""
+    """None for a line that is too long: it is read to its end but not kept."""
     number = first
     while line := stream.readline(most + 1):
         if len(line) <= most:
@@ -48,16 +47,24 @@ def raw_lines(stream: IO[bytes], most: int, first: int) -> Iterator[tuple[int, b
         number += 1
 
 
+def too_long_line(most: int) -> str:
+    return f"has no end in {most:,} bytes"
+
+
 def read_document(stream: IO[bytes], encoding: str, most: int) -> tuple[str, str]:
-    """The text of the whole stream, and what is wrong with it or nothing."""
+    """Returns the text of the whole stream, and a fault or an empty string."""
     data = read_whole(stream, most)
     if data is None:
-        return "", f"is longer than {most:,} bytes"
-    return decode(data, codec_of(encoding), encoding)
+        return "", too_long(most)
+    return decode_strictly(data, codec_of(encoding), encoding)
+
+
+def too_long(most: int) -> str:
+    return f"is longer than {most:,} bytes"
 
 
 def read_whole(stream: IO[bytes], most: int) -> bytes | None:
-    """All there is, if it is not too much; in pieces, as a buffer of `most` would be allocated at once."""
+    """Returns None if the stream is longer than `most`. Reads in pieces: one read would allocate `most` bytes."""
     pieces: list[bytes] = []
     size = 0
     while piece := stream.read(PIECE):
@@ -68,8 +75,8 @@ def read_whole(stream: IO[bytes], most: int) -> bytes | None:
     return b"".join(pieces)
 
 
-def decode(data: bytes, codec: str, encoding: str) -> tuple[str, str]:
-    """The text, and what is wrong with it or nothing."""
+def decode_strictly(data: bytes, codec: str, encoding: str) -> tuple[str, str]:
+    """Returns the text, and a fault or an empty string."""
     try:
         return data.decode(codec), ""
     except UnicodeDecodeError as error:

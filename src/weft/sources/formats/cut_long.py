@@ -8,7 +8,7 @@ import codecs
 from collections.abc import Iterator, Sequence
 from typing import IO, AnyStr
 
-from weft.sources.lines import PIECE
+from weft.sources.formats.lines import PIECE
 
 LONGEST = 2**21  # bytes, or characters, of a document; all but the longest novels are shorter
 ENDS = (b"\n\n", b"\n\r\n", b"\n", b" ")
