@@ -49,7 +49,7 @@ def test_overrides_set_single_keys(recipe):
         ("- a", "mapping of sections"),
         ("", "mapping of sections"),
         ("model: {family: bert\n", "not YAML.*line"),
-        ("name: a\nname: b\nmodel: {family: bert}", "key name stands twice"),
+        ("name: a\nname: b\nmodel: {family: bert}", "key name occurs twice"),
         ("name: !!python/object/apply:os.system [ls]\nmodel: {family: bert}", "not YAML"),
         ("a: &a [*a]\n", "mapping of sections"),
         ("model: {1: 2}", "mapping of sections"),
@@ -95,7 +95,8 @@ def test_a_missing_or_huge_recipe_is_refused(tmp_path):
 
 def test_the_schema_documents_every_setting():
     made = recipe_schema()
-    section = made["$defs"]["ModelSection"]["properties"]
-    assert all("description" in field for field in section.values())
+    for name, section in {"Recipe": made, **made["$defs"]}.items():
+        for key, field in section["properties"].items():
+            assert field.get("description"), f"{name}.{key} has no description"
     assert made["additionalProperties"] is False
     json.dumps(made)

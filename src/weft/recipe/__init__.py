@@ -1,1 +1,1 @@
-"""Recipes: what a YAML file may say, section by section, and how it is read."""
+"""Recipes: the settings of each section, and how a YAML file is read and checked."""

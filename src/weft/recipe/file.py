@@ -1,8 +1,8 @@
-"""A recipe, or a section of one, out of YAML and `key=value`; and what is wrong with it, in a sentence.
+"""Reads a recipe from YAML and `key=value` overrides, and explains what is wrong with it in one sentence.
 
-An unknown key, a wrong type or an impossible combination is an error before any work starts, with the key's path and
-the nearest valid name. `key=value` on the command line sets single keys (`model.layers=6`). YAML is read in its sane
-half: only true/false are booleans, 1e-3 is a number, a key may stand once.
+An unknown key, a wrong type or an impossible combination is an error before any work starts. The message has the key's
+path and the nearest valid name. `key=value` on the command line sets single keys (`model.layers=6`). YAML is read as
+YAML 1.2: only true and false are booleans, and 1e-3 is a number. A key may occur only once.
 """
 
 import re
@@ -18,7 +18,7 @@ from weft.recipe.recipe import Recipe
 from weft.recipe.section import SectionKind
 
 MOST_RECIPE_BYTES = 1_000_000
-# A kind of values, as pydantic writes it; no setting is called so.
+# The name of a type in pydantic's error paths. No setting has such a name.
 _VALUE_KIND = re.compile(r"str|int|list\[.*\]|\w+Section|function-after\[.*\]")
 
 
@@ -26,29 +26,29 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     if not path.is_file():
         raise RecipeError(f"{path} is not a file.")
     if path.stat().st_size > MOST_RECIPE_BYTES:
-        raise RecipeError(f"{path} is larger than {MOST_RECIPE_BYTES:,} bytes, which no recipe is.")
+        raise RecipeError(f"{path} is larger than {MOST_RECIPE_BYTES:,} bytes, the limit for a recipe.")
     try:
         tree = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506 (a SafeLoader)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise RecipeError(f"{path}: this is not YAML: {_where(error)}.") from None
+        raise RecipeError(f"{path}: not YAML: {_where(error)}.") from None
     if not isinstance(tree, dict) or not _has_named_keys(tree):
         raise RecipeError(f"{path}: a recipe is a mapping of sections, such as model:.")
     for override in overrides:
         _set(tree, override)
     recipe = check_section(Recipe, tree, str(path))
     if recipe.name in (".", "..") or any(character in "/\\\0" for character in recipe.name):
-        raise RecipeError(f"{path}: name cannot be {recipe.name!r}: a folder is called by it.")
+        raise RecipeError(f"{path}: name cannot be {recipe.name!r}: it is used as a folder name.")
     return recipe
 
 
 def check_section(kind: type[SectionKind], tree: dict[str, Any], where: str) -> SectionKind:
-    """A section of these values, or what is wrong with them."""
+    """Returns the section with these values. Raises RecipeError with the first thing that is wrong."""
     try:
         return kind.model_validate(tree)
     except ValidationError as error:
-        # A slip in a name is the cause, what it leaves missing only the effect. Of what may be a text or a section, or
-        # a text or a list, that it is no text is no news.
-        first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", _is_no_text(item)))
+        # A misspelt key comes first: a missing key is often its effect. Where a string or a section is allowed, the
+        # complaint that a section is not a string comes last.
+        first = min(error.errors(), key=lambda item: (item["type"] != "extra_forbidden", _is_not_a_string(item)))
         raise RecipeError(f"{where}: {_sentence(first, kind)}") from None
 
 
@@ -75,12 +75,12 @@ def _set(tree: dict[str, Any], override: str) -> None:
     tree[last] = parsed
 
 
-def _is_no_text(error: Any) -> bool:
+def _is_not_a_string(error: Any) -> bool:
     return error["type"] == "string_type" and isinstance(error["input"], dict | list)
 
 
 def _sentence(error: Any, kind: type[BaseModel]) -> str:
-    # Where there are several kinds of values, pydantic has the kind in the path: finetune.model.ModelSection.layers.
+    # For a union, pydantic puts the type into the path: finetune.model.ModelSection.layers.
     *above, last = (part for part in error["loc"] if isinstance(part, int) or not _VALUE_KIND.fullmatch(part))
     path = ".".join(str(part) for part in (*above, last))
     match error["type"]:
@@ -101,14 +101,14 @@ def _sentence(error: Any, kind: type[BaseModel]) -> str:
 def _names(section: Any, path: list[Any]) -> list[str]:
     """The settings of the section at this path."""
     for part in path:
-        if isinstance(part, int):  # a place in a list of sections
+        if isinstance(part, int):  # an index into a list of sections
             continue
         section = _section_in(section.model_fields[part].annotation)
     return list(section.model_fields)
 
 
 def _section_in(annotation: Any) -> Any:
-    """Of str | Section | None, or list[Section] | None."""
+    """Finds Section in str | Section | None or list[Section] | None."""
     if hasattr(annotation, "model_fields"):
         return annotation
     return next((found for kind in get_args(annotation) if (found := _section_in(kind))), None)
@@ -121,14 +121,14 @@ def _where(error: Exception) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's scalars, and a key at most once."""
+    """Resolves scalars as YAML 1.2 does and refuses duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key, _ in node.value:
             name = key.value
             if name in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {name} stands twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"the key {name} occurs twice", key.start_mark)
             seen.add(name)
         return super().construct_mapping(node, deep)
 

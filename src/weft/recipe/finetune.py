@@ -1,4 +1,4 @@
-"""`finetune:` the task, its labelled data, and how it is learnt."""
+"""The `finetune:` section: a task, its labelled data, and how it is trained."""
 
 from typing import Literal
 
@@ -15,106 +15,141 @@ RowFormat = Literal["csv", "tsv", "jsonl", "json", "parquet", "conll", "conllu",
 
 
 class DataSection(Section):
-    """What a task is learnt from, and judged by. A column that is not named is guessed, and the guess is printed."""
+    """Labelled data. Columns that are not named are guessed; the guess is printed."""
 
     train: Paths | None = Field(
         None,
-        description="a file (.csv, .tsv, .jsonl, .json of SQuAD, .parquet, .conll, .conllu; also packed), a folder "
-        "with a folder for each class, two parallel texts [train.de, train.en], or archive.tar.gz::folder",
+        description="file (.csv, .tsv, .jsonl, SQuAD .json, .parquet, .conll, .conllu; may be compressed), folder with "
+        "a subfolder per class, two parallel texts [train.de, train.en], or archive.tar.gz::folder",
     )
-    validation: Paths | None = Field(None, description="if left out, a tenth of train is held out")
-    test: Paths | None = None
-    text: str | None = None
-    second: str | None = Field(None, description="the second text of a pair")
-    label: str | list[str] | None = Field(None, description="a column; or a column of 1 and 0 for each label")
-    score: str | None = None
-    words: str | None = None
-    tags: str | None = None
-    context: str | None = None
-    question: str | None = None
-    answers: str | None = None
-    source: str | None = None
-    target: str | None = None
-    intent: str | None = None
-    several: bool | None = Field(None, description="an example may have several labels, or none")
+    validation: Paths | None = Field(None, description="validation data; default: a tenth of train is held out")
+    test: Paths | None = Field(None, description="test data; used for the final report only")
+    text: str | None = Field(None, description="column of the text")
+    second: str | None = Field(None, description="column of the second text of a pair")
+    label: str | list[str] | None = Field(
+        None, description="column of the label; or a list of columns, one per label, with 1 and 0"
+    )
+    score: str | None = Field(None, description="column of the similarity score")
+    words: str | None = Field(None, description="column of the words to tag")
+    tags: str | None = Field(None, description="column of the tags, one per word")
+    context: str | None = Field(None, description="column of the text that holds the answer")
+    question: str | None = Field(None, description="column of the question")
+    answers: str | None = Field(None, description="column of the gold answers")
+    source: str | None = Field(None, description="column of the text to translate, summarize or reply to")
+    target: str | None = Field(None, description="column of the translation, summary or reply")
+    intent: str | None = Field(None, description="column of the intent")
+    several: bool | None = Field(
+        None, description="true: an example has any number of labels; default: inferred from the data"
+    )
     separator: str | None = Field(
-        None, min_length=1, description="between labels in a cell; in what a decoder reads, before the target"
+        None,
+        min_length=1,
+        description="text between the labels of a cell; in a decoder's prompt, text between source and target",
     )
-    columns: list[str] | None = Field(
-        None, min_length=1, description="the names, of tables without a first line of them"
-    )
+    columns: list[str] | None = Field(None, min_length=1, description="column names of a table without a header row")
     labels: list[str] | None = Field(
-        None, min_length=1, description="the names, where the data has numbers for labels or tags: [O, B-PER, …]"
+        None, min_length=1, description="label names, where the data has numbers instead: [O, B-PER, …]"
     )
     format: RowFormat | None = Field(
-        None, description="of all files, whatever they are called; told by their endings if left out"
+        None, description="format of all files; default: inferred from each file's extension"
     )
-    encoding: str = Field("utf-8", min_length=1)
-    limit: int | None = Field(None, ge=1, description="train on at most so many examples, drawn by the seed")
+    encoding: str = Field("utf-8", min_length=1, description="character encoding of the files")
+    limit: int | None = Field(None, ge=1, description="most training examples; they are drawn at random")
 
     def named_columns(self) -> dict[str, str | list[str]]:
-        """The columns that were named, by role."""
+        """The columns that the recipe names, by role."""
         roles = ("text", "second", "label", "score", "words", "tags", "context", "question", "answers")
         named = {role: getattr(self, role) for role in (*roles, "source", "target", "intent")}
         return {role: column for role, column in named.items() if column is not None}
 
 
 class FinetuneSection(Section):
-    """A task, and how it is learnt. What is left out is chosen; the run folder's recipe.yml says what."""
+    """A task and how it is trained. The run folder's recipe.yml shows the defaults that depend on data and machine."""
 
     model: str | ModelSection | None = Field(
-        None, description="a model folder; or {family: …} from scratch; if left out, the one this recipe pre-trains"
+        None,
+        description="model folder, or {family: …} to train from scratch; default: the model this recipe pre-trains",
     )
-    task: TaskName
-    data: DataSection
-    budget: str = Field("3 epochs", description="3 epochs, 2000 steps, 50M tokens or 10m")
+    task: TaskName = Field(description="what the model learns")
+    data: DataSection = Field(description="labelled data")
+    budget: str = Field(
+        "3 epochs", description="length of training: 3 epochs, 2000 steps, 50M tokens, or a time such as 10m"
+    )
     tune: Literal["all", "lora", "head"] = Field(
-        "all", description="every weight, adapters of low rank, the head alone"
+        "all", description="what is trained: all weights, LoRA adapters, or the head only"
     )
-    lora_rank: int = Field(8, ge=1, le=1024)
-    sequence_length: int | None = Field(None, ge=8, description="tokens, special ones included; at most")
-    batch: int | None = Field(None, ge=1, description="examples in a step")
-    accumulation: int = Field(1, ge=1, description="pieces a step is cut into, to save memory")
+    lora_rank: int = Field(8, ge=1, le=1024, description="rank of the LoRA adapters")
+    sequence_length: int | None = Field(None, ge=8, description="most tokens of an example, including special tokens")
+    batch: int | None = Field(None, ge=1, description="examples per optimizer step")
+    accumulation: int = Field(1, ge=1, description="micro-batches per step; more need less memory")
     optimizer: Literal["adamw", "muon"] | None = Field(
-        None, description="muon from scratch and where it pre-trained the model, adamw otherwise"
+        None, description="default: muon from scratch or if the model was pre-trained with it, otherwise adamw"
     )
-    learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="AdamW's peak")
-    matrix_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="Muon's peak, for matrices")
-    layer_decay: float = Field(1.0, gt=0, le=1, description="each layer learns so much slower than the one above it")
-    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False)
-    schedule: Literal["cosine", "linear"] = "linear"
-    warmup: float = Field(0.06, ge=0, allow_inf_nan=False, description="below 1 a share of the steps, else steps")
-    clip: float = Field(1.0, ge=0, allow_inf_nan=False, description="longest gradient; 0: as it is")
-    dropout: float | None = Field(None, ge=0, lt=1, description="the family's own if left out")
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-    balanced: bool = Field(False, description="rare classes count as much as frequent ones")
+    learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="peak learning rate of AdamW")
+    matrix_rate: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="peak learning rate of Muon, for matrices"
+    )
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="learning rate of each layer relative to the layer above it; 1: the same"
+    )
+    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="decoupled weight decay")
+    schedule: Literal["cosine", "linear"] = Field("linear", description="how the learning rate falls after the warm-up")
+    warmup: float = Field(
+        0.06,
+        ge=0,
+        allow_inf_nan=False,
+        description="warm-up: below 1 a share of the steps, otherwise a number of steps",
+    )
+    clip: float = Field(
+        1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="largest gradient norm; larger gradients are clipped; 0: no clipping",
+    )
+    dropout: float | None = Field(None, ge=0, lt=1, description="dropout probability; default: that of the family")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="share of the target probability spread over all labels"
+    )
+    balanced: bool = Field(
+        False, description="weight classes in the loss so that rare ones count as much as frequent ones"
+    )
     metric: str | None = Field(
         None,
-        description="the figure on validation that chooses the best step: accuracy, f1, mcc, spearman … by the task; "
-        "or loss. Ties go to the lower loss. Default: the task's own; with balanced, macro F1",
+        description="validation metric that selects the best checkpoint: accuracy, f1, mcc, spearman … or loss; ties "
+        "go to the lower loss; default: the main metric of the task, with balanced macro F1",
     )
-    crf: bool = Field(False, description="tag: decide the tags of a sentence together")
-    prefix: str = Field("", description="before each source, such as 'summarize: '")
-    beams: int = Field(4, ge=1, le=64, description="of texts that are written")
-    sample: bool = Field(False, description="texts are drawn instead of searched for")
-    max_new_tokens: int | None = Field(None, ge=1, description="of an answer; by the training targets if left out")
-    precision: Literal["float32", "bfloat16"] | None = Field(None, description="bfloat16 where it is the faster one")
-    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads; else OMP_NUM_THREADS, else one per core")
-    seed: int = Field(0, ge=0, lt=2**31)
-    seeds: int = Field(1, ge=1, le=100, description="runs with seeds one after another; the best on validation is kept")
-    log_every: int | None = Field(None, ge=1, description="steps")
-    validate_every: int | None = Field(None, ge=1, description="steps")
+    crf: bool = Field(False, description="task tag: a CRF layer predicts the tags of a sentence jointly")
+    prefix: str = Field("", description="text before each source, such as 'summarize: '")
+    beams: int = Field(4, ge=1, le=64, description="beams of beam search for generated texts")
+    sample: bool = Field(False, description="generate by sampling instead of beam search")
+    max_new_tokens: int | None = Field(
+        None, ge=1, description="most tokens of a generated text; default: from the lengths of the training targets"
+    )
+    precision: Literal["float32", "bfloat16"] | None = Field(
+        None, description="default: bfloat16 where it is faster, otherwise float32"
+    )
+    threads: int | None = Field(
+        None, ge=1, le=4096, description="CPU threads; default: OMP_NUM_THREADS, or one per core"
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="random seed")
+    seeds: int = Field(
+        1, ge=1, le=100, description="number of runs with successive seeds; the best on validation is kept"
+    )
+    log_every: int | None = Field(None, ge=1, description="steps between two log entries")
+    validate_every: int | None = Field(None, ge=1, description="steps between two validations")
     validation_examples: int | None = Field(
-        None, ge=1, description="examples to validate on; with a budget in time as many as 5 % of it allow"
+        None, ge=1, description="validation examples; default with a time budget: what fits into 5 % of it"
     )
-    checkpoint_every: int | None = Field(None, ge=1, description="steps")
-    keep: int = Field(1, ge=1, description="checkpoints that stay, beside the best")
-    patience: int | None = Field(None, ge=1, description="validations without a better one before the run stops")
-    baseline: bool = Field(True, description="put a classical method beside it")
+    checkpoint_every: int | None = Field(None, ge=1, description="steps between two checkpoints")
+    keep: int = Field(1, ge=1, description="newest checkpoints to keep besides the best")
+    patience: int | None = Field(
+        None, ge=1, description="stop after this many validations without improvement; default: never"
+    )
+    baseline: bool = Field(True, description="train a classical baseline and report it next to the model")
 
 
 class FinetunePlan(FinetuneSection):
-    """The same with everything chosen; the budget is in steps."""
+    """The section with every default resolved. The budget is in steps."""
 
     sequence_length: int
     batch: int

@@ -1,4 +1,4 @@
-"""`pretrain:` what is learnt from plain text, for how long, and how."""
+"""The `pretrain:` section: the objective on plain text, for how long, and how."""
 
 from typing import Literal
 
@@ -10,41 +10,76 @@ ObjectiveName = Literal["causal", "masked", "masked+next-sentence", "masked+sent
 
 
 class PretrainSection(Section):
-    """What is learnt, for how long, and how. What is left out is chosen; the run folder's recipe.yml says what."""
+    """Pre-training. The run folder's recipe.yml shows the defaults that depend on data and machine."""
 
-    objective: ObjectiveName | None = Field(None, description="the family's own if left out")
-    budget: str = Field("20m", description="20m (or 90s, 2h), 2000 steps, 50M tokens or 3 epochs")
-    sequence_length: int | None = Field(None, ge=4, le=1_000_000, description="tokens, special ones included")
-    batch_tokens: int | None = Field(None, ge=1, description="tokens in a step")
-    accumulation: int = Field(1, ge=1, description="pieces a step is cut into, to save memory")
-    optimizer: Literal["adamw", "muon"] = "muon"
-    learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="AdamW's peak")
-    matrix_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="Muon's peak, for matrices")
-    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False)
-    schedule: Literal["cosine", "linear", "wsd"] = "wsd"
-    decay: float | None = Field(
-        None, gt=0, le=1, description="wsd: the share of the steps in which the rate falls to 0"
+    objective: ObjectiveName | None = Field(
+        None, description="what the model learns to predict; default: that of the family"
     )
-    warmup: float = Field(0.02, ge=0, allow_inf_nan=False, description="below 1 a share of the steps, else steps")
-    clip: float = Field(1.0, ge=0, allow_inf_nan=False, description="longest gradient; 0: as it is")
-    dropout: float | None = Field(None, ge=0, lt=1, description="while pre-training; none unless asked for")
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-    mask_share: float = Field(0.15, gt=0, lt=1)
-    mask_unit: Literal["token", "word", "span", "cover"] = "token"
-    precision: Literal["float32", "bfloat16"] | None = Field(None, description="bfloat16 where it is the faster one")
-    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads; else OMP_NUM_THREADS, else one per core")
-    compile: bool | None = Field(None, description="torch.compile; measured if left out, when the run is long enough")
-    seed: int = Field(0, ge=0, lt=2**31)
-    log_every: int | None = Field(None, ge=1, description="steps")
-    validate_every: int | None = Field(None, ge=1, description="steps")
-    checkpoint_every: int | None = Field(None, ge=1, description="steps")
-    validation_tokens: int | None = Field(None, ge=1, description="how much is validated on while training")
-    keep: int = Field(2, ge=1, description="checkpoints that stay, beside the best")
-    patience: int | None = Field(None, ge=1, description="validations without a better loss before the run stops")
+    budget: str = Field(
+        "20m", description="length of training: a time such as 20m, 90s or 2h, 2000 steps, 50M tokens or 3 epochs"
+    )
+    sequence_length: int | None = Field(
+        None, ge=4, le=1_000_000, description="tokens of a training sequence, including special tokens"
+    )
+    batch_tokens: int | None = Field(None, ge=1, description="tokens per optimizer step")
+    accumulation: int = Field(1, ge=1, description="micro-batches per step; more need less memory")
+    optimizer: Literal["adamw", "muon"] = Field(
+        "muon", description="muon trains matrices with Muon and the rest with AdamW"
+    )
+    learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="peak learning rate of AdamW")
+    matrix_rate: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="peak learning rate of Muon, for matrices"
+    )
+    weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="decoupled weight decay")
+    schedule: Literal["cosine", "linear", "wsd"] = Field(
+        "wsd", description="how the learning rate falls after the warm-up; wsd: constant, then a decay to 0"
+    )
+    decay: float | None = Field(
+        None, gt=0, le=1, description="share of the steps in which wsd decays the learning rate to 0"
+    )
+    warmup: float = Field(
+        0.02,
+        ge=0,
+        allow_inf_nan=False,
+        description="warm-up: below 1 a share of the steps, otherwise a number of steps",
+    )
+    clip: float = Field(
+        1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="largest gradient norm; larger gradients are clipped; 0: no clipping",
+    )
+    dropout: float | None = Field(None, ge=0, lt=1, description="dropout probability during pre-training; default: 0")
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="share of the target probability spread over all tokens"
+    )
+    mask_share: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are masked")
+    mask_unit: Literal["token", "word", "span", "cover"] = Field(
+        "token",
+        description="tokens, whole words or spans are masked; cover: each token once in 1 / mask_share epochs",
+    )
+    precision: Literal["float32", "bfloat16"] | None = Field(
+        None, description="default: bfloat16 where it is faster, otherwise float32"
+    )
+    threads: int | None = Field(
+        None, ge=1, le=4096, description="CPU threads; default: OMP_NUM_THREADS, or one per core"
+    )
+    compile: bool | None = Field(
+        None, description="use torch.compile; default: measured, if the run is long enough to pay for it"
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="random seed")
+    log_every: int | None = Field(None, ge=1, description="steps between two log entries")
+    validate_every: int | None = Field(None, ge=1, description="steps between two validations")
+    checkpoint_every: int | None = Field(None, ge=1, description="steps between two checkpoints")
+    validation_tokens: int | None = Field(None, ge=1, description="validation tokens during training")
+    keep: int = Field(2, ge=1, description="newest checkpoints to keep besides the best")
+    patience: int | None = Field(
+        None, ge=1, description="stop after this many validations without a lower loss; default: never"
+    )
 
 
 class PretrainPlan(PretrainSection):
-    """The same with everything chosen; the budget is in steps."""
+    """The section with every default resolved. The budget is in steps."""
 
     objective: ObjectiveName
     sequence_length: int

@@ -1,4 +1,4 @@
-"""A recipe: a section per stage, strictly typed. `schema()` is its JSON Schema, for editors."""
+"""A recipe has one strictly typed section per stage. `recipe_schema()` is its JSON Schema, for editors."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from weft.recipe.section import Section
 
 
 class Recipe(Section):
-    name: str = Field("weft", min_length=1, description="what the run is called")
-    corpus: CorpusSection | None = None
-    tokenizer: TokenizerSection | None = None
-    model: ModelSection | None = None
-    pretrain: PretrainSection | None = None
-    finetune: FinetuneSection | None = None
+    name: str = Field("weft", min_length=1, description="name of the run and of its folder")
+    corpus: CorpusSection | None = Field(None, description="texts to train on")
+    tokenizer: TokenizerSection | None = Field(None, description="tokenizer to train or to load")
+    model: ModelSection | None = Field(None, description="model to build or to load")
+    pretrain: PretrainSection | None = Field(None, description="pre-training on plain text")
+    finetune: FinetuneSection | None = Field(None, description="training on labelled data")
 
     def given_settings(self) -> dict[str, Any]:
-        """What was said, as plain values. In a build a null is said on purpose: it switches something off."""
+        """The settings that are not null, as plain values. In `corpus.build` null is kept: it switches a rule off."""
         tree = self.model_dump(exclude_none=True)
         if self.corpus is not None and self.corpus.build is not None:
             tree["corpus"]["build"] = self.corpus.build.model_dump(exclude_unset=True)

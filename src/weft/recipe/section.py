@@ -1,4 +1,4 @@
-"""What every section of a recipe has in common: unknown keys and wrong types are errors."""
+"""The base of all sections of a recipe: unknown keys and wrong types are errors."""
 
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ class Section(BaseModel):
 
 
 def exactly_one(section: SectionKind, first: str, second: str) -> SectionKind:
+    """Raises ValueError unless exactly one of the two settings is given."""
     given = [name for name in (first, second) if getattr(section, name) is not None]
     if len(given) != 1:
         raise ValueError(f"give {first} or {second}{', not both' if given else ''}")
