@@ -43,7 +43,7 @@ def test_a_run_ends_with_a_model_and_a_report_of_how_good_it_is(task, tuned):
     assert sum(part["examples"] for part in report["slices"]) == 4
     assert all({"place", "given", "right", "said"} == set(mistake) for mistake in report["mistakes"])
     page = (run / "report.html").read_text()
-    assert "The hardest mistakes" in page and report["baseline"]["name"] in page
+    assert "Hardest mistakes" in page and report["baseline"]["name"] in page
     assert json.loads((run / "weft.json").read_text())["results"]["figures"] == report["figures"]
 
 
@@ -346,7 +346,7 @@ def test_several_seeds_are_run_and_the_best_is_kept(tmp_path):
     assert on_test["deviation"] == pytest.approx(np.std(on_test["scores"], ddof=1))
     assert on_test["scores"][best] == results["figures"]["accuracy"]
     assert f"On validation: accuracy {spread['mean']:.3f} ±" in page
-    assert f"on test: accuracy {on_test['mean']:.3f} ±" in page and "<h2>Loss</h2>" in page
+    assert f"on test: accuracy {on_test['mean']:.3f} ±" in page and "<h2>Learning curve: loss</h2>" in page
     seconds = [json.loads((model / "weft.json").read_text())["results"]["training_seconds"] for model in models]
     assert spread["training_seconds"] == pytest.approx(sum(seconds))
     name = "model.safetensors"

@@ -53,7 +53,11 @@ def test_report_and_terminal_begin_with_the_verdict_and_show_every_metric_in_sho
     run = tuned(task)
     verdict = report_of(run)["verdict"]
     page = (run / "report.html").read_text()
-    assert page.partition("</h1>")[2].lstrip().startswith(f"<p><strong>{verdict}</strong></p>")
+    first = re.sub("<[^>]*>", "", page.partition("</h1>")[2].partition("</p>")[0])
+    assert first == verdict
+    for title in ("Metrics and baselines", "Hardest mistakes", "Score by length", "Learning curve: loss", "Cost"):
+        assert f"<h2>{title}</h2>" in page
+    assert ("<h2>Calibration (" in page) == ("calibration" in report_of(run))
     results = json.loads((run / "weft.json").read_text())["results"]
     lines = brief_lines(results)
     assert lines[0] == verdict == results["verdict"] and verdict.startswith(f"{DECIDING[task]} ")

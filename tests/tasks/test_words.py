@@ -135,7 +135,7 @@ def test_answers_that_are_off_are_counted(tmp_path):
     assert said.code == 0
     assert f"Mended: train.jsonl, line 1 {WRONG_START} (3 of this kind)." in said.err
     assert report_of(tmp_path / "run")["mended"] == {"train": [f"train.jsonl, line 1 {WRONG_START} (3 of this kind)."]}
-    assert "<h2>Mended</h2>" in (tmp_path / "run/report.html").read_text()
+    assert "<h2>Rows repaired</h2>" in (tmp_path / "run/report.html").read_text()
 
 
 def test_tags_and_overlapping_entities_that_are_mended_are_counted(tmp_path):
