@@ -25,7 +25,7 @@ def test_it_agrees_with_torchs_counter(family, monkeypatch):
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
         network.head(kind)(network(batch, target), target or batch, rows)
     # torch counts causal attention as if everybody saw everything
-    attention = None if network.decoder is None else network.decoder.spec.block.attention
+    attention = None if network.decoder is None else network.decoder.spec.blocks[0].attention
     squares = sum(length**2 for length in (target or batch).lengths)
     unseen = 0 if attention is None else 2 * attention.heads * attention.head_width * squares * SHAPE["layers"]
     assert forward_flops(network, batch, target, len(rows)) + unseen == counter.get_total_flops()

@@ -126,6 +126,11 @@ def _describe_task(section: "FinetuneSection") -> dict[str, Any]:
     return {"task": section.task, "model": model, "data": data, "budget": section.budget, "tune": section.tune}
 
 
+def _one_or_all(values: list[int]) -> int | list[int]:
+    """The common value of all layers, or a value per layer where they differ."""
+    return values if len(set(values)) > 1 else values[0]
+
+
 def _describe_network(network: Any, head: str) -> dict[str, Any]:
     from weft.model.network import count_parameters
     from weft.model.positions import longest
@@ -136,10 +141,10 @@ def _describe_network(network: Any, head: str) -> dict[str, Any]:
     shape = {
         side: {
             "layers": stack.layers,
-            "heads": stack.block.attention.heads,
-            "key_value_heads": stack.block.attention.key_value_heads,
-            "head_width": stack.block.attention.head_width,
-            "inner": stack.block.feedforward.inner,
+            "heads": _one_or_all([block.attention.heads for block in stack.blocks]),
+            "key_value_heads": _one_or_all([block.attention.key_value_heads for block in stack.blocks]),
+            "head_width": _one_or_all([block.attention.head_width for block in stack.blocks]),
+            "inner": _one_or_all([block.feedforward.inner for block in stack.blocks]),
         }
         for side, stack in stacks.items()
         if stack is not None

@@ -12,9 +12,10 @@ kernels start there, torch's attention gets a mask that never changes. Sequences
 groups with a slab each, so that a short one does not drag along the width of a long one. Slabs grow by blocks.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,15 +35,23 @@ _SLACK, _SHARE = 64, 1.25  # a group's longest sequence has at most _SHARE · sh
 _KERNEL_SLACK, _KERNEL_SHARE = 256, 4.0  # more, where short ones cost memory only
 
 
-class Slab:
-    """Keys and values of neighbouring sequences in all layers: (layers, 2, R, H, C, D)."""
+class LayerShape(NamedTuple):
+    """So many layers with the same heads of keys."""
 
-    def __init__(self, stack: Stack, lengths: Sequence[int], heads: int, room: int, like: Tensor) -> None:
+    layers: int
+    heads: int
+    head_width: int
+
+
+class Slab:
+    """Keys and values of neighbouring sequences in all layers of one shape: (layers, 2, R, H, C, D)."""
+
+    def __init__(self, shape: LayerShape, lengths: Sequence[int], room: int, like: Tensor) -> None:
         self.lengths = np.asarray(lengths, dtype=np.int64)
         self.end = int(self.lengths.max())
-        shape = (stack.spec.layers, 2, len(lengths), heads, self.end + room, stack.spec.block.attention.head_width)
         self.kernels = _kernels_for(like)
-        self.store = like.new_zeros(shape)  # what is masked is multiplied all the same: it must be numbers
+        sizes = (shape.layers, 2, len(lengths), shape.heads, self.end + room, shape.head_width)
+        self.store = like.new_zeros(sizes)  # what is masked is multiplied all the same: it must be numbers
         self._mark()
 
     def _mark(self) -> None:
@@ -161,7 +170,7 @@ class Slab:
 
     def run(self, layer: int, whole: LayerKernel, x_RW: Tensor, view: View, start: int, bias: Tensor | None) -> None:
         """`view` is of the whole batch, in which these rows come from `start` on."""
-        if self.work is None:
+        if self.work is None or len(self.work) < self.rows * whole.work_per_row:  # layers may differ
             self.work = x_RW.new_empty(self.rows * whole.work_per_row)
         cos, sin = (None, None) if view.rotary is None else (part[start:].data_ptr() for part in view.rotary)
         whole.kernel(
@@ -201,9 +210,9 @@ class Slab:
 class SlabGroups:
     """Slabs for a whole batch, in its order."""
 
-    def __init__(self, stack: Stack, lengths: Sequence[int], heads: int, room: int, like: Tensor) -> None:
+    def __init__(self, shape: LayerShape, lengths: Sequence[int], room: int, like: Tensor) -> None:
         cuts = _cuts(lengths, _kernels_for(like) is not None)
-        self.slabs = [Slab(stack, lengths[a:b], heads, room, like) for a, b in pairwise(cuts)]
+        self.slabs = [Slab(shape, lengths[a:b], room, like) for a, b in pairwise(cuts)]
 
     def fill(self, layer: int, k_THD: Tensor, v_THD: Tensor) -> None:
         sizes = [int(slab.lengths.sum()) for slab in self.slabs]
@@ -269,52 +278,76 @@ def _cuts(lengths: Sequence[int], has_kernels: bool) -> list[int]:
     return [*cuts, len(lengths)]
 
 
+class LayeredSlabs:
+    """The slabs of all layers. Layers with the same heads share slabs: in most models, all of them."""
+
+    def __init__(self, heads: Sequence[tuple[int, int]], lengths: Sequence[int], room: int, like: Tensor) -> None:
+        """`heads`: of each layer, how many and how wide."""
+        counts = Counter(heads)
+        groups = {key: SlabGroups(LayerShape(count, *key), lengths, room, like) for key, count in counts.items()}
+        self.groups = list(groups.values())
+        self.layers = [(groups[key], heads[:layer].count(key)) for layer, key in enumerate(heads)]
+
+    @property
+    def slabs(self) -> list[Slab]:
+        """Those of the first layers; the slabs of others have the same rows and columns."""
+        return self.groups[0].slabs
+
+
 class KeyValueCache:
     """The past of a Transformer's decoder: of what it writes, and of the source it writes from."""
 
     def __init__(self, stack: Stack, room: int) -> None:
         self.stack, self.room = stack, min(room, _ROOM)
-        self.written: SlabGroups | None = None
-        self.source: SlabGroups | None = None
+        self.written: LayeredSlabs | None = None
+        self.source: LayeredSlabs | None = None
         self.layers = [LayerCache(self, layer) for layer in range(stack.spec.layers)]
         self.is_empty = True
         self.biases: list[Tensor | None] = []
 
     def read_source(self, memory_TW: Tensor, source: Packed) -> None:
         """The encoder's output, as keys and values of every layer."""
-        self.source = SlabGroups(self.stack, source.lengths, self.stack.spec.block.attention.heads, 0, memory_TW)
-        for layer, block in enumerate(self.stack.blocks):
-            looker: Any = block.cross  # a module, or its lean form
-            self.source.fill(layer, *looker.keys_and_values(memory_TW))
+        heads = [(block.attention.heads, block.attention.head_width) for block in self.stack.spec.blocks]
+        self.source = LayeredSlabs(heads, source.lengths, 0, memory_TW)
+        for (groups, layer), block in zip(self.source.layers, self.stack.blocks, strict=True):
+            cross: Any = block.cross  # a module, or its form for inference
+            groups.fill(layer, *cross.keys_and_values(memory_TW))
 
     def begin(self, batch: Packed, like: Tensor) -> None:
-        heads = self.stack.spec.block.attention.key_value_heads
-        self.written = SlabGroups(self.stack, batch.lengths, heads, self.room, like)
+        attentions = [block.attention for block in self.stack.spec.blocks]
+        heads = [(attention.key_value_heads, attention.head_width) for attention in attentions]
+        self.written = LayeredSlabs(heads, batch.lengths, self.room, like)
 
     def open_column(self) -> None:
         self.is_empty = False
-        for slab in self.written.slabs:
-            slab.open_column()
+        for groups in self.written.groups:
+            for slab in groups.slabs:
+                slab.open_column()
         relative = self.stack.relative
         self.biases = [_bias(relative, slab.end - slab.first) for slab in self.written.slabs]
 
     def keep(self, rows: np.ndarray) -> None:
-        if self.source is not None:
-            self.source.keep(rows)
-        self.written.keep(rows)
+        self._keep(rows, rows)
 
     def keep_sources(self, sources: np.ndarray, per_source: int) -> None:
         """As `keep`, of all rows that are written from one of these sources."""
-        if self.source is not None:
-            self.source.keep(sources)
-        self.written.keep(rows_of(sources, per_source))
+        self._keep(sources, rows_of(sources, per_source))
+
+    def _keep(self, sources: np.ndarray, rows: np.ndarray) -> None:
+        for groups in [] if self.source is None else self.source.groups:
+            groups.keep(sources)
+        for groups in self.written.groups:
+            groups.keep(rows)
 
     def share_source(self, per_source: int) -> None:
         """Each row becomes so many, which look at one source."""
-        self.written.keep(np.repeat(np.arange(sum(slab.rows for slab in self.written.slabs)), per_source))
+        rows = np.repeat(np.arange(sum(slab.rows for slab in self.written.slabs)), per_source)
+        for groups in self.written.groups:
+            groups.keep(rows)
 
     def reorder(self, parents: np.ndarray, depth: int) -> None:
-        self.written.reorder(parents, depth)
+        for groups in self.written.groups:
+            groups.reorder(parents, depth)
 
 
 def rows_of(sources: np.ndarray, per_source: int) -> np.ndarray:
@@ -339,9 +372,9 @@ class LayerCache:
             return False
         if past.written.slabs[0].kernels is None:
             return False
-        start = 0
-        for slab, bias in zip(past.written.slabs, past.biases, strict=True):
-            slab.run(self.layer, whole, x_TW[start : start + slab.rows], view, start, bias)
+        start, (groups, layer) = 0, past.written.layers[self.layer]
+        for slab, bias in zip(groups.slabs, past.biases, strict=True):
+            slab.run(layer, whole, x_TW[start : start + slab.rows], view, start, bias)
             start += slab.rows
         return True
 
@@ -350,12 +383,15 @@ class LayerCache:
         if past.is_empty:
             if self.layer == 0:
                 past.begin(batch, k)
-            past.written.fill(self.layer, k, v)
+            groups, layer = past.written.layers[self.layer]
+            groups.fill(layer, k, v)
             return attend(q, k, v, batch, batch, view, scaled=scaled, dropout=0.0)
-        return past.written.attend(self.layer, q, (k, v), _scale(q, scaled), view.window, past.biases)
+        groups, layer = past.written.layers[self.layer]
+        return groups.attend(layer, q, (k, v), _scale(q, scaled), view.window, past.biases)
 
     def attend_source(self, q: Tensor, scaled: bool) -> Tensor:
-        return self.past.source.attend(self.layer, q, None, _scale(q, scaled))
+        groups, layer = self.past.source.layers[self.layer]
+        return groups.attend(layer, q, None, _scale(q, scaled))
 
 
 def _scale(q: Tensor, scaled: bool) -> float:

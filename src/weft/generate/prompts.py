@@ -46,7 +46,7 @@ class PromptReader:
         self._tokenizer, self.start_end, self.vocabulary = tokenizer, start_end, architecture.vocabulary
         self.limit = longest(architecture.embedding.positions)  # tokens that the model can read, if there is a limit
         self.has_source = architecture.is_encoder_decoder
-        heads = architecture.encoder.block.attention.heads if architecture.encoder else 1
+        heads = max(block.attention.heads for block in architecture.encoder.blocks) if architecture.encoder else 1
         self.longest_source = math.isqrt(_MOST_BIASES // heads)
 
     @property

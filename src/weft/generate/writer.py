@@ -219,5 +219,4 @@ class Writer:
         stack = self.network.architecture.decoder
         if stack is None:
             return 1
-        attention = stack.block.attention
-        return 2 * 4 * stack.layers * attention.key_value_heads * attention.head_width
+        return sum(2 * 4 * block.attention.key_value_heads * block.attention.head_width for block in stack.blocks)

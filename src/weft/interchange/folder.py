@@ -214,7 +214,10 @@ def _match(config: dict[str, Any], files: TensorFiles, names: dict[str, str]) ->
 def _readings(config: dict[str, Any], files: TensorFiles, names: dict[str, str]) -> Iterable[_Match]:
     architecture, family, head = read_architecture(config)
     if family is None:
-        network = outline(architecture)
+        try:
+            network = outline(architecture)
+        except ValueError as error:
+            raise FolderError(f"config.json: {error}.") from None
         yield _Match(network, plan(network, native.links(network)), None, head)
         return
     dialect, labels = DIALECTS[config["model_type"]], len(_labels(config)) or 2

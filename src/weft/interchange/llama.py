@@ -13,10 +13,10 @@ from weft.model.positions import LinearScaling, Llama3Scaling
 
 
 def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
-    attention = architecture.decoder.block.attention
-    query, key = (count * attention.head_width for count in (attention.heads, attention.key_value_heads))
     yield link("embed.tokens", prefix + "embed_tokens")
-    for layer in range(architecture.decoder.layers):
+    for layer, spec in enumerate(architecture.decoder.blocks):
+        attention = spec.attention
+        query, key = (count * attention.head_width for count in (attention.heads, attention.key_value_heads))
         block, theirs = f"decoder.blocks.{layer}.", f"{prefix}layers.{layer}."
         names = joined(theirs + "self_attn.", "q_proj", "k_proj", "v_proj")
         yield link(block + "attention_norm", theirs + "input_layernorm")
@@ -73,13 +73,13 @@ def _write_rotary(family: Llama) -> dict[str, Any]:
         case Llama3Scaling(factor=factor, low=low, high=high, original_size=size):
             rope |= {"rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high}
             rope["original_max_position_embeddings"] = size
-    attention = family.architecture("none").decoder.block.attention
+    block = family.architecture("none").decoder.blocks[0]
     return {
         "classifier_dropout": family.classifier_dropout,
         "rope_parameters": rope,
-        "head_dim": attention.head_width,
-        "num_key_value_heads": attention.key_value_heads,
-        "intermediate_size": family.architecture("none").decoder.block.feedforward.inner,
+        "head_dim": block.attention.head_width,
+        "num_key_value_heads": block.attention.key_value_heads,
+        "intermediate_size": block.feedforward.inner,
     }
 
 

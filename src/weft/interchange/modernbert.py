@@ -67,7 +67,7 @@ def _write(family: ModernBert) -> dict[str, Any]:
     stack = family.architecture("none").encoder
     local = () if stack.local is None else stack.local.layers
     return {
-        "intermediate_size": stack.block.feedforward.inner,
+        "intermediate_size": stack.blocks[0].feedforward.inner,
         "layer_types": ["sliding_attention" if i in local else "full_attention" for i in range(family.layers)],
         "rope_parameters": {
             "full_attention": {"rope_type": "default", "rope_theta": family.theta},

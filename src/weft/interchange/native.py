@@ -11,12 +11,20 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from weft.errors import FolderError
 from weft.interchange.weight_map import Link
 from weft.model.network import Architecture, Network
+from weft.model.stack import StackSpec
 
 MODEL_TYPE = "weft"
+_MOST_LAYERS = 1000
 
 
 def write_config(architecture: Architecture) -> dict[str, Any]:
-    return {"model_type": MODEL_TYPE, "architecture": asdict(architecture)}
+    bricks = asdict(architecture)
+    for side in ("encoder", "decoder"):
+        stack = getattr(architecture, side)
+        if stack is not None and stack.is_uniform:  # one block stands for all
+            blocks = bricks[side].pop("blocks")
+            bricks[side] = {"layers": len(blocks), "block": blocks[0], **bricks[side]}
+    return {"model_type": MODEL_TYPE, "architecture": bricks}
 
 
 def read_config(config: dict[str, Any]) -> Architecture:
@@ -49,7 +57,7 @@ def _build(kind: Any, value: Any, path: str) -> Any:
         return float(value)
     if type(value) is not kind:
         raise FolderError(f"config.json: {path} is {value!r}, which is not {kind.__name__}.")
-    if kind is int and not 0 <= value <= (1000 if path.endswith(".layers") else 10**8):
+    if kind is int and not 0 <= value <= (_MOST_LAYERS if path.endswith(".layers") else 10**8):
         raise FolderError(f"config.json: {path} is {value}, which is out of range.")
     return value
 
@@ -57,11 +65,30 @@ def _build(kind: Any, value: Any, path: str) -> Any:
 def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise FolderError(f"config.json: {path} is not an object.")
+    if kind is StackSpec:
+        value = _with_blocks(value, path)
     names = {item.name for item in fields(kind)}
     if wrong := sorted(names ^ set(value)):
         raise FolderError(f"config.json: {path}.{wrong[0]} is {'missing' if wrong[0] in names else 'not a setting'}.")
     hints = get_type_hints(kind)
     return kind(**{name: _build(hints[name], value[name], f"{path}.{name}") for name in value})
+
+
+def _with_blocks(value: dict[str, Any], path: str) -> dict[str, Any]:
+    """`blocks` spelled out where `layers` and `block` say that they are equal."""
+    if "blocks" in value:
+        blocks = value["blocks"]
+        if isinstance(blocks, list) and not 1 <= len(blocks) <= _MOST_LAYERS:
+            raise FolderError(f"config.json: {path}.blocks has {len(blocks)} layers; it must be 1 to {_MOST_LAYERS}.")
+        return value
+    for key in ("layers", "block"):
+        if key not in value:
+            raise FolderError(f"config.json: {path}.{key} is missing.")
+    layers = _build(int, value["layers"], f"{path}.layers")
+    if layers < 1:
+        raise FolderError(f"config.json: {path}.layers is {layers}, which is out of range.")
+    rest = {key: item for key, item in value.items() if key not in ("layers", "block")}
+    return {"blocks": [value["block"]] * layers, **rest}
 
 
 def _build_union(options: tuple[Any, ...], value: Any, path: str) -> Any:

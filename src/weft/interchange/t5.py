@@ -14,6 +14,7 @@ from weft.interchange.dialect import Dialect, joined
 from weft.interchange.weight_map import Link, link
 from weft.model.families.t5 import T5
 from weft.model.network import Architecture
+from weft.model.stack import StackSpec
 
 
 def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
@@ -21,7 +22,7 @@ def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     yield link("embed.tokens.weight", prefix + "shared.weight", also=joined(prefix, *names))
     for side, stack in (("encoder", architecture.encoder), ("decoder", architecture.decoder)):
         if stack is not None:
-            yield from _stack_links(side, stack.layers, stack.block.feedforward.gated, prefix)
+            yield from _stack_links(side, stack, prefix)
     yield link("heads.seq2seq.out", "lm_head")
     yield link("heads.sequence.dense", "classification_head.dense")
     yield link("heads.sequence.out", "classification_head.out_proj")
@@ -29,10 +30,10 @@ def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
     yield link("heads.span.out", "qa_outputs")
 
 
-def _stack_links(side: str, layers: int, gated: bool, prefix: str) -> Iterator[Link]:
+def _stack_links(side: str, stack: StackSpec, prefix: str) -> Iterator[Link]:
     table = f"{prefix}{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
     yield link(f"{side}.relative.table", table)
-    for layer in range(layers):
+    for layer, spec in enumerate(stack.blocks):
         block, their = f"{side}.blocks.{layer}.", f"{prefix}{side}.block.{layer}.layer."
         last = 2 if side == "decoder" else 1
         yield Link(block + "attention.qkv", joined(their + "0.SelfAttention.", "q", "k", "v"))
@@ -42,7 +43,7 @@ def _stack_links(side: str, layers: int, gated: bool, prefix: str) -> Iterator[L
         yield Link(block + "cross.key_value", joined(their + "1.EncDecAttention.", "k", "v"))
         yield link(block + "cross.out", their + "1.EncDecAttention.o")
         yield link(block + "cross_norm", their + "1.layer_norm")
-        up = joined(f"{their}{last}.DenseReluDense.", *(("wi_0", "wi_1") if gated else ("wi",)))
+        up = joined(f"{their}{last}.DenseReluDense.", *(("wi_0", "wi_1") if spec.feedforward.gated else ("wi",)))
         yield Link(block + "feedforward.up", up)
         yield link(block + "feedforward.down", f"{their}{last}.DenseReluDense.wo")
         yield link(block + "feedforward_norm", f"{their}{last}.layer_norm")

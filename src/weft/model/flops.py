@@ -39,10 +39,10 @@ def stack_weights(network: Network) -> int:
 
 
 def _stack_flops(stack: Stack, batch: Packed, source: Packed) -> float:
-    attention, local = stack.spec.block.attention, stack.spec.local
-    width = attention.heads * attention.head_width
+    local = stack.spec.local
     total = 2.0 * _matrix_weights(stack) * len(batch.tokens)
-    for layer in range(stack.spec.layers):
+    for layer, block in enumerate(stack.spec.blocks):
+        width = block.attention.heads * block.attention.head_width
         reach = 2 * local.window + 1 if local is not None and layer in local.layers else None
         seen = sum(length * min(length, reach or length) for length in batch.lengths)
         total += 4 * width * seen * (0.5 if stack.spec.causal else 1.0)

@@ -47,6 +47,7 @@ def _unattended(network: Network) -> str | None:
         return "this network has no attention"
     if any(stack.relative is not None for stack in stacks):
         return "relative positions are a bias on the scores, and it takes none"
-    width = stacks[0].spec.block.attention.head_width
     wide = register_width()
-    return f"heads are {width} wide, and it takes multiples of {wide}" if width % wide else None
+    widths = {block.attention.head_width for stack in stacks for block in stack.spec.blocks}
+    unfit = sorted(width for width in widths if width % wide)
+    return f"heads are {unfit[0]} wide, and it takes multiples of {wide}" if unfit else None

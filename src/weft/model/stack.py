@@ -30,14 +30,26 @@ class LocalSpec:
 
 @dataclass(frozen=True)
 class StackSpec:
-    layers: int
-    block: BlockSpec
+    blocks: tuple[BlockSpec, ...]  # bottom first; `(block,) * layers` if all are equal
     causal: bool = False
     cross: bool = False  # attends to an encoder's output as well
     final_norm: bool = False  # after the last block; pre-norm stacks need one
     first_norm: bool = True  # before the first attention
     local: LocalSpec | None = None
     dropout: float = 0.0  # on the output
+
+    def __post_init__(self) -> None:
+        if not self.blocks:
+            raise ValueError("a stack needs at least one block")
+
+    @property
+    def layers(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all blocks are equal, as in every Hugging Face family."""
+        return all(block == self.blocks[0] for block in self.blocks)
 
 
 class Past(Protocol):
@@ -56,15 +68,17 @@ class Stack(nn.Module):
         super().__init__()
         self.spec, self.positions = spec, positions
         self.blocks = nn.ModuleList(
-            Block(spec.block, width, cross=spec.cross, attention_norm=spec.first_norm or layer > 0)
-            for layer in range(spec.layers)
+            Block(block, width, cross=spec.cross, attention_norm=spec.first_norm or layer > 0)
+            for layer, block in enumerate(spec.blocks)
         )
-        self.norm = make_norm(spec.block.norm, width) if spec.final_norm else None
+        self.norm = make_norm(spec.blocks[-1].norm, width) if spec.final_norm else None
         self.dropout = Dropout(spec.dropout)
-        heads = spec.block.attention.heads
         self.relative = None
         if isinstance(positions, Relative):
-            self.relative = RelativeBias(positions, heads, both_ways=not spec.causal)
+            heads = {block.attention.heads for block in spec.blocks}
+            if len(heads) > 1:
+                raise ValueError("layers share the relative position bias, so they need the same number of heads")
+            self.relative = RelativeBias(positions, heads.pop(), both_ways=not spec.causal)
 
     def forward(
         self,
@@ -81,27 +95,24 @@ class Stack(nn.Module):
                 raise ValueError("keep does not go with a past")
             return self._forward_keeping(x_TW, batch, memory, source, keep)
         alone = past is None or past.is_empty
-        everywhere, nearby = self._views(batch, x_TW.dtype, alone=alone)
-        local = () if self.spec.local is None else self.spec.local.layers
+        views = self._views(batch, x_TW.dtype, alone=alone)
         kept: Sequence[LayerPast | None] = [None] * len(self.blocks) if past is None else past.layers
         x = x_TW
         for layer, block in enumerate(self.blocks):
-            x = block(x, batch, nearby if layer in local else everywhere, memory, source, kept[layer])
+            x = block(x, batch, views[layer], memory, source, kept[layer])
         return self.dropout(x if self.norm is None else self.norm(x))
 
     def _forward_keeping(
         self, x_TW: Tensor, batch: Packed, memory: Tensor | None, source: Packed | None, keep: Keep
     ) -> tuple[Tensor, Kept]:
         keep.check(len(self.blocks), cross=self.spec.cross)
-        everywhere, nearby = self._views(batch, x_TW.dtype, alone=True)
-        local = () if self.spec.local is None else self.spec.local.layers
+        views = self._views(batch, x_TW.dtype, alone=True)
         x, hidden, kept = x_TW, {0: x_TW}, dict[MapKind, dict[int, list[Tensor]]](attention={}, scores={}, cross={})
         for layer, block in enumerate(self.blocks):
-            view = nearby if layer in local else everywhere
             if maps := keep.maps(layer):
-                x, maps = block(x, batch, view, memory, source, maps=maps)
+                x, maps = block(x, batch, views[layer], memory, source, maps=maps)
             else:
-                x = block(x, batch, view, memory, source)
+                x = block(x, batch, views[layer], memory, source)
             hidden[layer + 1] = x
             for kind, found in maps.items():
                 kept[kind][layer] = found
@@ -110,23 +121,33 @@ class Stack(nn.Module):
         states = {number: hidden[number] for number in keep.hidden}
         return x, Kept(states, kept["attention"], kept["scores"], kept["cross"])
 
-    def _views(self, batch: Packed, dtype: torch.dtype, *, alone: bool) -> tuple[View, View]:
-        """What global layers see, and what local layers see. A batch that goes on with what was read before is not
-        `alone`: the bias of its distances is known to what keeps the past.
+    def _views(self, batch: Packed, dtype: torch.dtype, *, alone: bool) -> list[View]:
+        """What each layer sees. Layers that see alike share one view, so each table is computed once.
+
+        A batch that continues a past is not `alone`: the cache of the past holds the relative bias.
         """
-        spec, positions = self.spec, self.positions
         bias = None
         if self.relative is not None and alone:
             bias = {length: self.relative(length) for length in set(batch.lengths)}
-        everywhere = View(spec.causal, bias=bias, rotary=self._rotary(positions, batch, dtype))
-        if spec.local is None:
-            return everywhere, everywhere
-        local = positions
-        if isinstance(positions, Rotary):
-            local = Rotary(positions.size, spec.local.theta)
-        return everywhere, View(spec.causal, spec.local.window, bias, self._rotary(local, batch, dtype))
+        local = self.spec.local
+        known: dict[tuple[int, bool], View] = {}
+        views = []
+        for layer, block in enumerate(self.spec.blocks):
+            key = block.attention.head_width, local is not None and layer in local.layers
+            if key not in known:
+                known[key] = self._view(batch, dtype, bias, *key)
+            views.append(known[key])
+        return views
 
-    def _rotary(self, positions: Positions | None, batch: Packed, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
-        if not isinstance(positions, Rotary):
-            return None
-        return rotary_table(positions, batch.positions, self.spec.block.attention.head_width, dtype)
+    def _view(
+        self, batch: Packed, dtype: torch.dtype, bias: dict[int, Tensor] | None, head_width: int, is_local: bool
+    ) -> View:
+        positions, window = self.positions, None
+        if is_local and self.spec.local is not None:
+            window = self.spec.local.window
+            if isinstance(positions, Rotary):
+                positions = Rotary(positions.size, self.spec.local.theta)
+        table = None
+        if isinstance(positions, Rotary):
+            table = rotary_table(positions, batch.positions, head_width, dtype)
+        return View(self.spec.causal, window, bias, table)

@@ -79,7 +79,8 @@ def _from_family(
 def fresh_network(architecture: Architecture, seed: int) -> Network:
     """To be trained from nothing: where norms come first, blocks begin by adding nothing."""
     network = create_network(architecture, seed)
-    if all(stack is None or stack.block.order == "pre" for stack in (architecture.encoder, architecture.decoder)):
+    stacks = [stack for stack in (architecture.encoder, architecture.decoder) if stack is not None]
+    if all(block.order == "pre" for stack in stacks for block in stack.blocks):
         zero_residual_writers(network)
     return network
 
@@ -135,6 +136,8 @@ def _with_dropout(spec: Any, rate: float, *, everywhere: bool = False) -> Any:
         value = getattr(spec, knob.name)
         if knob.name.endswith("dropout"):
             changed[knob.name] = rate if value or everywhere else 0.0
+        elif knob.name == "blocks":
+            changed["blocks"] = tuple(_with_dropout(block, rate, everywhere=everywhere) for block in value)
         elif is_dataclass(value):
             changed[knob.name] = _with_dropout(value, rate, everywhere=everywhere)
     return replace(spec, **changed)

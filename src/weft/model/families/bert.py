@@ -53,6 +53,7 @@ class Bert(Family):
     classifier_dropout: float | None = None  # as `dropout`
     tied: bool = True
     init_std: float = 0.02
+    head_width: int | None = None  # width / heads
 
     def architecture(self, head: str | None = None, labels: int = 2) -> Architecture:
         return Architecture(
@@ -65,7 +66,7 @@ class Bert(Family):
                 norm=self._norm(),
                 dropout=self.dropout,
             ),
-            encoder=StackSpec(self.layers, self._block()),
+            encoder=StackSpec((self._block(),) * self.layers),
             heads=self._heads(head or self.default_head, labels),
             init=InitSpec(std=self.init_std),
         )
@@ -77,7 +78,7 @@ class Bert(Family):
         return NormSpec("layer", self.epsilon)
 
     def _block(self) -> BlockSpec:
-        size = head_width(self.name, self.width, self.heads)
+        size = head_width(self.name, self.width, self.heads, self.head_width)
         return BlockSpec(
             plain_attention(self.heads, size, bias=True, dropout=self.attention_dropout),
             FeedForwardSpec(self.inner or 4 * self.width, self.activation),

@@ -104,7 +104,10 @@ def _describe(kind: Any) -> str:
     )
 
 
-def head_width(family: str, width: int, heads: int) -> int:
+def head_width(family: str, width: int, heads: int, given: int | None = None) -> int:
+    """The given one, or width / heads."""
+    if given is not None:
+        return given
     if width % heads:
         raise RecipeError(f"{family}: width {width} is not a multiple of {heads} heads.")
     return width // heads
@@ -132,9 +135,10 @@ def with_positions(architecture: Architecture, kind: str, longest: int) -> Archi
         raise RecipeError(f"There are no positions {kind!r}{suggest(kind, makers)}. Positions: {', '.join(makers)}.")
     if architecture.recurrent is not None:
         raise RecipeError("An LSTM reads in order and takes no positions.")
-    for stack in (architecture.encoder, architecture.decoder):
-        if kind == "rotary" and stack is not None and stack.block.attention.head_width % 2:
-            raise RecipeError(f"Rotary positions need an even head width, not {stack.block.attention.head_width}.")
+    stacks = [stack for stack in (architecture.encoder, architecture.decoder) if stack is not None]
+    for width in (block.attention.head_width for stack in stacks for block in stack.blocks):
+        if kind == "rotary" and width % 2:
+            raise RecipeError(f"Rotary positions need an even head width, not {width}.")
     if type(makers[kind]) is type(architecture.embedding.positions):
         return architecture
     return replace(architecture, embedding=replace(architecture.embedding, positions=makers[kind]))

@@ -53,9 +53,10 @@ class Gpt2(Family):
     scaled: bool = True
     tied: bool = True
     init_std: float = 0.02
+    head_width: int | None = None  # width / heads
 
     def architecture(self, head: str | None = None, labels: int = 2) -> Architecture:
-        size = head_width(self.name, self.width, self.heads)
+        size = head_width(self.name, self.width, self.heads, self.head_width)
         attention = plain_attention(self.heads, size, bias=True, dropout=self.attention_dropout)
         block = BlockSpec(
             replace(attention, scaled=self.scaled),
@@ -68,7 +69,7 @@ class Gpt2(Family):
         return Architecture(
             self.name,
             EmbeddingSpec(self.vocabulary, self.width, Learned(self.positions), dropout=self.embedding_dropout),
-            decoder=StackSpec(self.layers, block, causal=True, final_norm=True),
+            decoder=StackSpec((block,) * self.layers, causal=True, final_norm=True),
             heads=causal_heads(self, head or self.default_head, labels, self.tied, self.classifier_dropout),
             init=InitSpec(std=self.init_std, depth_scaled=True),
         )

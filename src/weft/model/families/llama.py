@@ -68,7 +68,7 @@ class Llama(Family):
         return Architecture(
             self.name,
             EmbeddingSpec(self.vocabulary, self.width, Rotary(self.positions, self.theta, self.scaling)),
-            decoder=StackSpec(self.layers, block, causal=True, final_norm=True),
+            decoder=StackSpec((block,) * self.layers, causal=True, final_norm=True),
             heads=causal_heads(self, head or self.default_head, labels, self.tied, self.classifier_dropout),
             init=InitSpec(std=self.init_std, depth_scaled=True),
         )

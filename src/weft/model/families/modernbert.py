@@ -81,8 +81,7 @@ class ModernBert(Family):
             self.name,
             embedding,
             encoder=StackSpec(
-                self.layers,
-                block,
+                (block,) * self.layers,
                 final_norm=True,
                 first_norm=False,
                 local=LocalSpec(local, self.window // 2, self.local_theta) if local else None,

@@ -62,8 +62,10 @@ class T5(Family):
                 f"t5: {self.buckets} buckets up to distance {self.distance}: there must be at least 4, and "
                 "the distance must be more than half of them."
             )
-        encoder = StackSpec(self.layers, self._block(), final_norm=True, dropout=self.dropout)
-        decoder = replace(encoder, layers=self.decoder_layers or self.layers, causal=True, cross=True)
+        encoder = StackSpec((self._block(),) * self.layers, final_norm=True, dropout=self.dropout)
+        decoder = replace(
+            encoder, blocks=(self._block(),) * (self.decoder_layers or self.layers), causal=True, cross=True
+        )
         head = head or self.default_head
         encoder_only = head in ("token", "encoder")
         return Architecture(

@@ -47,10 +47,10 @@ class Transformer(Family):
 
     def architecture(self, head: str | None = None, labels: int = 2) -> Architecture:
         inner = self.inner or 4 * self.width
-        encoder = StackSpec(self.layers, self._block(self.heads, inner))
+        encoder = StackSpec((self._block(self.heads, inner),) * self.layers)
         decoder = StackSpec(
-            self.decoder_layers or self.layers,
-            self._block(self.decoder_heads or self.heads, self.decoder_inner or inner),
+            (self._block(self.decoder_heads or self.heads, self.decoder_inner or inner),)
+            * (self.decoder_layers or self.layers),
             causal=True,
             cross=True,
         )
