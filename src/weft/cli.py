@@ -76,8 +76,8 @@ def corpus(
     sources: Annotated[
         list[str],
         typer.Argument(
-            help="A recipe (.yml) with key=value changes; or files, folders, patterns, http(s) addresses, .urls lists. "
-            "Or: report DIR.",
+            help="A recipe (.yml) with key=value changes; or files, folders, patterns, http(s) addresses, .urls lists, "
+            "- for standard input. Or: report DIR.",
             metavar="RECIPE|SOURCE...",
         ),
     ],
@@ -119,7 +119,7 @@ def corpus(
 @app.command()
 def tokenizer(
     sources: Annotated[
-        list[Path], typer.Argument(help="Files (text, .jsonl, .csv, .parquet, pages …; also packed) or folders.")
+        list[Path], typer.Argument(help="Files (text, .jsonl, .csv, .parquet, pages …; also packed), folders, or -.")
     ],
     output: Annotated[Path, _output("The folder to write.")],
     format: Annotated[str | None, typer.Option(help=FORMAT)] = None,

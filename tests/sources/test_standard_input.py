@@ -4,13 +4,20 @@ import io
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from row_files import contents
+from weft.corpus.build import build_corpus
+from weft.corpus.manifest import INPUT_LIST
 from weft.errors import InputError
+from weft.recipe.corpus import CorpusSection
+from weft.recipe.file import check_section
 from weft.sources import standard_input
+from weft.sources.documents import read_documents
 from weft.sources.rows import read_rows
 from weft.sources.standard_input import standard_input_as_file
+from weft.tokenizer.build import build_tokenizer
 
 
 @pytest.fixture
@@ -67,3 +74,28 @@ def test_without_standard_input_the_error_says_so(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputError, match="no standard input"):
         list(read_rows(Path("-")))
+
+
+def test_a_corpus_is_built_from_standard_input_and_known_again(pipe, tmp_path, capsys):
+    tree = {"sources": [{"path": "-"}], "splits": {"validation": 0.0}, "build": {"filter": None}}
+    section = check_section(CorpusSection, tree, "corpus")
+    for _ in range(2):
+        pipe(b"One sentence here.")
+        facts = build_corpus(section, tmp_path, tmp_path / "corpus", workers=1)
+        assert facts["documents"] == 1
+    assert "is up to date" in capsys.readouterr().err
+    inputs = pyarrow.parquet.read_table(tmp_path / "corpus" / INPUT_LIST)
+    assert inputs["file"].to_pylist() == ["standard-input.txt"]
+
+
+def test_a_corpus_of_json_lines_from_standard_input_needs_the_format(pipe, tmp_path):
+    pipe(b'{"text": "One sentence here."}\n')
+    tree = {"sources": [{"path": "-", "format": "jsonl"}], "splits": {"validation": 0.0}, "build": {"filter": None}}
+    build_corpus(check_section(CorpusSection, tree, "corpus"), tmp_path, tmp_path / "corpus", workers=1)
+    assert [document.text for document in read_documents([tmp_path / "corpus"])] == ["One sentence here."]
+
+
+def test_a_tokenizer_is_learnt_from_standard_input(pipe, tmp_path):
+    pipe(b"abc abd\n")
+    report = build_tokenizer([Path("-")], tmp_path / "tokenizer", "char")
+    assert report["vocabulary"] == len(set("abc abd\n")) + len(("<unk>", "<|endoftext|>"))

@@ -68,6 +68,7 @@ from weft.sources.documents import read_documents
 from weft.sources.files import Listing, find_files, text_size
 from weft.sources.formats.cut_long import LONGEST
 from weft.sources.reading import Reading
+from weft.sources.standard_input import copy_standard_input, is_standard_input
 from weft.sources.web.fetch import failures_in, fetch_sources, is_remote, read_addresses
 from weft.version import VERSION
 
@@ -115,7 +116,8 @@ def build_corpus(
         fetch = (section.build or BuildSection()).fetch
         with disk_errors(work_folder):
             fetched = fetch_sources(section.sources or [], base, work_folder / _FETCHED, fetch, place / _FETCHED)
-        sources = find_corpus_sources(section, base, fetched, (place, work_folder))
+        copied = _copy_standard_input(section, work_folder / _FETCHED)
+        sources = find_corpus_sources(section, base, {**fetched, **copied}, (place, work_folder))
         for source in sources:
             Listing(list(source.files), list(source.passed_over)).say_passed_over()
         inspected = _inspect(sources, workers)
@@ -172,7 +174,7 @@ def check_corpus(section: CorpusSection, base: Path, own: tuple[Path, ...] = ())
     for entry in entries:
         if is_remote(entry.path):
             read_addresses(entry.path, base)
-    local = [entry for entry in entries if not is_remote(entry.path)]
+    local = [entry for entry in entries if not is_remote(entry.path) and not is_standard_input(entry.path)]
     find_corpus_sources(section.model_copy(update={"sources": local}), base, {}, own)
     Shares(section.splits.validation, section.splits.test)
     for test in settings.decontaminate.against if settings.decontaminate else ():
@@ -180,6 +182,12 @@ def check_corpus(section: CorpusSection, base: Path, own: tuple[Path, ...] = ())
             raise RecipeError(f"corpus.build.decontaminate.against: {test.path} is not a file here.")
         find_files([base / test.path], test.format)
     check_languages(settings.languages or ())
+
+
+def _copy_standard_input(section: CorpusSection, folder: Path) -> dict[str, Path]:
+    """By the path of its source. A build reads its sources several times."""
+    entries = [entry for entry in section.sources or [] if is_standard_input(entry.path)]
+    return {entry.path: copy_standard_input(folder, entry.format) for entry in entries[:1]}
 
 
 def corpus_summary(folder: Path) -> dict[str, Any]:

@@ -65,8 +65,8 @@ def reading_of(section: ReadSection, unit: Unit | None) -> dict[str, Any]:
 def find_corpus_sources(
     section: CorpusSection, base: Path, fetched: dict[str, Path], own: tuple[Path, ...] = ()
 ) -> list[CorpusSource]:
-    """`fetched` are the folders into which the pages of addresses were fetched, by the path of the source. What lies in
-    our `own` folders, those that are being written, is not read.
+    """`fetched` are, by the path of a source, the folder with its pages, or the copy of standard input.
+    Files in our `own` folders, those that are being written, are not read.
     """
     entries = section.sources or []
     # Of one text, so many characters are to be held out: then it has to stay one.
@@ -76,7 +76,8 @@ def find_corpus_sources(
     sources = []
     for entry in entries:
         place = fetched.get(entry.path, base / entry.path).absolute()
-        listing = list_files(pages_in(place)) if entry.path in fetched else list_files([place], entry.format)
+        is_web = entry.path in fetched and place.is_dir()
+        listing = list_files(pages_in(place)) if is_web else list_files([place], entry.format)
         if place.resolve() in seen:
             raise RecipeError(
                 f"corpus.sources: {entry.path} is the same as {seen[place.resolve()]}; raise its weight instead."

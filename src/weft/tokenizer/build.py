@@ -10,6 +10,7 @@ from weft.progress import say
 from weft.sources.documents import Readings, read_documents
 from weft.sources.files import list_files
 from weft.sources.reading import Reading
+from weft.sources.standard_input import standard_input_as_file
 from weft.tokenizer.read import TOKENIZER_FILES
 from weft.tokenizer.report import report_on_tokenizer
 from weft.tokenizer.train import TokenizerKind, train_tokenizer
@@ -25,12 +26,15 @@ def build_tokenizer(
     if kind not in get_args(TokenizerKind):
         known = get_args(TokenizerKind)
         raise InputError(f"There is no tokenizer kind {kind!r}{suggest(kind, known)}. Kinds: {', '.join(known)}.")
-    if readings is None or isinstance(readings, Reading):
-        list_files(sources, readings.format if readings else None).say_passed_over()
-    say(f"Learning a {kind} vocabulary ...")
-    tokenizer = train_tokenizer(sources, kind, readings=readings, **options)  # type: ignore[arg-type]
-    say("Measuring it ...")
-    report = report_on_tokenizer(tokenizer, (document.text for document in read_documents(sources, readings))).as_dict()
+    format = readings.format if isinstance(readings, Reading) else None
+    with standard_input_as_file(sources, format) as files:
+        if readings is None or isinstance(readings, Reading):
+            list_files(files, format).say_passed_over()
+        say(f"Learning a {kind} vocabulary ...")
+        tokenizer = train_tokenizer(files, kind, readings=readings, **options)  # type: ignore[arg-type]
+        say("Measuring it ...")
+        texts = (document.text for document in read_documents(files, readings))
+        report = report_on_tokenizer(tokenizer, texts).as_dict()
     with replace_folder(folder, mark="tokenizer.json", ours=(*TOKENIZER_FILES, TOKENIZER_REPORT, MANIFEST)) as new:
         for name, data in tokenizer.files.items():
             (new / name).write_bytes(data)
