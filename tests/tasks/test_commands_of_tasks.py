@@ -12,10 +12,11 @@ import pytest
 
 import weft as library
 from small_tasks import TASKS, finetune, report_of, rows_of, weft, without_gold, write_recipe, write_rows
+from weft.tasks.example import Example
 from weft.tasks.judging.evaluation import evaluate_on
 from weft.tasks.labelled.data import LabelledSplit, Problems
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.task import Example, batch_of
+from weft.tasks.task import batch_of
 from weft.train.validation import validate
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,9 +9,9 @@ import weft as library
 from small_tasks import finetune, report_of, write_rows
 from weft.folders import read_json, to_json
 from weft.tasks.cutting import CHOICE, OLD, Chunk, CutPositions, Cutter, choose_cutter, contexts_of, measure
+from weft.tasks.example import Example
 from weft.tasks.raw_text import APART, aligned, cut_of, detokenized, from_raw_text
 from weft.tasks.tag import Tag
-from weft.tasks.task import Example
 
 TEXTS = (
     "He lives in the U.S. and doesn't pay $3.50, says bob@example.com (see http://a.b/c?d=e).",
@@ -101,7 +101,7 @@ def test_words_are_aligned_only_with_a_text_that_they_make_up():
         assert aligned(words, text) is None
     with_text = {"words": ["de", "le"], "tags": ["X", "Y"], "text": "du"}
     example = Tag().example(with_text, with_gold=True)
-    assert example.mended == (APART,) and cut_of(example) is None
+    assert example.repairs == (APART,) and cut_of(example) is None
 
 
 def _score(cutter, words, text, gold, tags, *, entities):

@@ -8,8 +8,8 @@ import weft as library
 from small_tasks import finetune, weft
 from weft.generate.framing import Framing
 from weft.generate.settings import settings_of
+from weft.tasks.example import Example
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.task import Example
 
 MODEL = {"family": "gpt2", "layers": 1, "width": 32, "heads": 2}
 

@@ -9,13 +9,13 @@ import pytest
 import small_tasks
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify
+from weft.tasks.example import Example
 from weft.tasks.labelled import containment
 from weft.tasks.labelled.containment import START, TextIndex, number_texts, plain_words
 from weft.tasks.labelled.data import LabelledSplit, Problems
 from weft.tasks.labelled.hold_out import hold_out
 from weft.tasks.labelled.overlap import find_overlap
 from weft.tasks.pair import Pair
-from weft.tasks.task import Example
 
 
 def stands_in(inner, outer):

@@ -16,6 +16,7 @@ from weft.recipe.finetune import DataSection, FinetuneSection
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
 from weft.tasks.classify import Classify
+from weft.tasks.example import Example
 from weft.tasks.labelled.data import LabelledSplit, Problems
 from weft.tasks.learning.build import plain_network
 from weft.tasks.learning.finetune import finetune
@@ -23,9 +24,10 @@ from weft.tasks.learning.finetune_inputs import FinetuneInputs
 from weft.tasks.learning.lora import SCALE, Adapted, adapt, freeze_backbone, plain_state
 from weft.tasks.learning.splits import Splits
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.rewrite import Reply, Translate
+from weft.tasks.reply import Reply
+from weft.tasks.rewrite import Translate
 from weft.tasks.tag import Tag
-from weft.tasks.task import Example, Task, TaskObjective, batch_of
+from weft.tasks.task import Task, TaskObjective, batch_of
 from weft.tokens.order import Order
 from weft.train.batches import StepBatches
 from weft.train.build import Built

@@ -23,12 +23,14 @@ from weft.objectives.objective import head_scores, scaled_loss
 from weft.tasks.answer import Answer, Gold
 from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.crf import Crf, allowed_transitions
+from weft.tasks.example import Example
 from weft.tasks.intent import Intent, Understood
 from weft.tasks.pair import Pair
-from weft.tasks.rewrite import Reply, Translate
+from weft.tasks.reply import Reply
+from weft.tasks.rewrite import Translate
 from weft.tasks.similarity import Similarity
 from weft.tasks.tag import Tag
-from weft.tasks.task import Example, Task, TaskObjective, batch_of
+from weft.tasks.task import Task, TaskObjective, batch_of
 from weft.tokens.order import Order
 from weft.train.batches import StepBatches
 from weft.train.engine import Engine

@@ -14,14 +14,18 @@ from hypothesis import strategies as st
 from task_models import PAIRS, TEXTS, WORDS, asked, make, save, tokenizer_of
 from weft.evaluate.entities import repaired_tags
 from weft.tasks.answer import OVERLAP_SHARE, QUESTION_SHARE, Answer, Gold
+from weft.tasks.batches import groups
 from weft.tasks.classify import Classify, MultiLabel
+from weft.tasks.example import Example, Input
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.intent import Intent
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.pair import Pair
-from weft.tasks.rewrite import Reply, Translate
+from weft.tasks.reply import Reply
+from weft.tasks.rewrite import Translate
 from weft.tasks.similarity import Similarity
 from weft.tasks.tag import Tag, WordTargets, as_written
-from weft.tasks.task import Example, Input, InputSpec, Task, groups
+from weft.tasks.task import Task
 
 LABELS = ("bad", "good", "so-so")
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

@@ -7,8 +7,8 @@ from small_tasks import finetune, report_of, rows_of, write_rows
 from weft.evaluate.baselines.reply import candidate_cosines, reply_losses
 from weft.evaluate.ngram import NGram
 from weft.tasks.candidates import MOST_RANKED, REPLY_CANDIDATES, hits, with_candidates
+from weft.tasks.example import Example
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.task import Example
 
 
 def test_candidates_are_the_right_reply_and_others_that_differ():
@@ -29,8 +29,8 @@ def test_bits_are_counted_for_the_bytes_that_were_read(tuned):
     )
     (one,) = loaded.task.inputs([long], loaded.input_spec)
     assert one.was_cut and short[2] == len("hi Böb".encode())
-    read = loaded.input_spec.tokenizer.decode(one.targets.right[:-1].tolist())
-    assert nats > 0 and tokens == len(one.targets.right)
+    read = loaded.input_spec.tokenizer.decode(one.targets.ids[:-1].tolist())
+    assert nats > 0 and tokens == len(one.targets.ids)
     assert size == len(read.encode()) < len(long.gold)
 
 

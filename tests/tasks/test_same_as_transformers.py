@@ -29,15 +29,18 @@ from weft.generate import prompts
 from weft.generate.prepare import prepared
 from weft.generate.writer import Writer
 from weft.tasks.answer import LONGEST_ANSWER, OVERLAP_SHARE, SPANS_PER_WINDOW, Answer, AnswerSpan
+from weft.tasks.batches import pack_inputs
 from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.encode import encode_pairs, encode_texts, shortened
+from weft.tasks.example import Input
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.intent import Intent
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.pair import Pair
-from weft.tasks.rewrite import Reply, Rewrite, Summarize, Translate
+from weft.tasks.reply import Reply
+from weft.tasks.rewrite import Rewrite, Summarize, Translate
 from weft.tasks.similarity import Similarity
 from weft.tasks.tag import Tag
-from weft.tasks.task import Input, InputSpec, pack_inputs
 from weft.train.build import Built
 
 FAMILIES = (*ENCODERS, *DECODERS)

@@ -20,7 +20,8 @@ from weft.tasks.classify import Classify
 from weft.tasks.input_spec import input_spec_for
 from weft.tasks.learning.build import from_folder
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.rewrite import Reply, Summarize, Translate
+from weft.tasks.reply import Reply
+from weft.tasks.rewrite import Summarize, Translate
 from weft.tasks.tag import Tag
 from weft.tasks.task import Task
 

@@ -12,9 +12,9 @@ from weft.evaluate.difference import PairedDifference
 from weft.evaluate.judged import Judged
 from weft.tasks.answer import Answer, AnswerSpan, Gold
 from weft.tasks.classify import Classify
+from weft.tasks.example import Example
 from weft.tasks.judging.brief import brief_lines
 from weft.tasks.judging.evaluation import Compared, Evaluation
-from weft.tasks.task import Example
 
 AHEAD, BEHIND, LEVEL = (
     PairedDifference("accuracy", *ends) for ends in ((0.2, 0.1, 0.3), (-0.2, -0.3, -0.1), (0.01, -0.1, 0.1))

@@ -9,8 +9,8 @@ import weft as library
 from small_tasks import finetune, report_of, rows_of, weft, write_rows
 from weft.tasks.answer import INSIDE_A_WORD, WRONG_START, Answer
 from weft.tasks.cutting import OLD, Cutter
+from weft.tasks.example import Example
 from weft.tasks.tag import ILL_FORMED, Tag, entities
-from weft.tasks.task import Example
 from weft.tasks.words import OVERLAP, WIDENED, places_of, read_words
 
 SPOKEN = {"words": "flights at 8:30 from st. petersburg", "tags": "O O B-time O B-city I-city"}
@@ -74,7 +74,7 @@ def test_bare_tags_are_learnt_and_judged_as_entities(tmp_path):
 def test_an_entity_that_ends_inside_of_a_word_takes_the_whole_word_and_is_counted():
     example = Tag().example({"words": "in CPL2010 .", "tags": [[3, 6, "ORG"]]}, with_gold=True)
     assert example.given == ("in", "CPL2010", ".") and example.gold == ("O", "B-ORG", "O")
-    assert example.mended == (WIDENED,)
+    assert example.repairs == (WIDENED,)
 
 
 def test_a_misspelt_tag_costs_its_sentence_and_no_more(tmp_path):
@@ -106,7 +106,7 @@ def test_an_answer_that_is_off_is_the_one_that_is_nearest():
         {"question": "When again?", "context": context, "answers": [{"text": "1990", "answer_start": 26}]},
         with_gold=True,
     )
-    assert context[25:29] == "1990" and example.gold[0].start == 25 and example.mended == (WRONG_START,)
+    assert context[25:29] == "1990" and example.gold[0].start == 25 and example.repairs == (WRONG_START,)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_answer_that_is_off_is_the_one_that_is_nearest():
 def test_an_answer_without_a_place_is_looked_for_among_whole_words_first(context, answer, start, mended):
     values = {"question": "What?", "context": context, "answers": answer}
     example = Answer().example(values, with_gold=True)
-    assert example.gold[0].start == start and example.mended == mended
+    assert example.gold[0].start == start and example.repairs == mended
 
 
 def test_answers_that_are_off_are_counted(tmp_path):

@@ -22,7 +22,7 @@ from weft.model.families import design
 from weft.model.heads import mean_of_each
 from weft.model.network import create_network
 from weft.progress import say
-from weft.tasks.crf import CRF_FILE
+from weft.tasks.catalog import side_files
 from weft.tasks.judging.predict import is_alone, predict_texts
 from weft.tasks.loaded import LoadedModel
 from weft.tokenizer.tokenizer import Tokenizer
@@ -83,16 +83,16 @@ class Model(LoadedModel):
 
     def save(self, folder: str | Path) -> str:
         """Write a folder that `weft.load` and `transformers` open. The write is atomic. Returns the format."""
-        files = {**(self._tokenizer.saved_files() if self._tokenizer else {}), **self.pooling.files, **self._crf()}
+        files = {
+            **(self._tokenizer.saved_files() if self._tokenizer else {}),
+            **self.pooling.files,
+            **side_files(self.folder),
+        }
         kept = {key: self.facts[key] for key in _COPIED_FACTS if key in self.facts}
         saved_as = write_model(self.network, self._described(), Path(folder), files=files, facts=kept)
         if saved_as == "weft":
             say(f"{folder}: {OWN_FORMAT}")
         return saved_as
-
-    def _crf(self) -> dict[str, bytes]:
-        file = None if self.folder is None else self.folder / CRF_FILE
-        return {CRF_FILE: file.read_bytes()} if file is not None and file.is_file() else {}
 
     def _described(self) -> Description:
         """With the tokenizer's ids of the special tokens, where config.json has none."""

@@ -118,6 +118,13 @@ class FinetuneSection(Section):
         description="validation metric that selects the best checkpoint: accuracy, f1, mcc, spearman … or loss; ties "
         "go to the lower loss; default: the main metric of the task, with balanced macro F1",
     )
+    threshold: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="several labels per example: labels with a probability above this are predicted; default: 0.5",
+    )
     crf: bool = Field(False, description="task tag: a CRF layer predicts the tags of a sentence jointly")
     prefix: str = Field("", description="text before each source, such as 'summarize: '")
     beams: int = Field(4, ge=1, le=64, description="beams of beam search for generated texts")

@@ -1,9 +1,9 @@
-"""A question and a text that holds the answer: find it (SQuAD; Rajpurkar et al. 2016, 2018).
+"""Extractive question answering: find the answer to a question in a context (SQuAD; Rajpurkar et al. 2016, 2018).
 
     p(begin = i) = softmax over the tokens of z_begin,   p(end = j) likewise;   answer = argmax z_begin[i] + z_end[j]
 
-with i ≤ j, not too far apart. A text that is too long is read in windows that overlap; the best span of all windows is
-the answer. "There is no answer" is the first token, where the data has such questions.
+with i ≤ j and a limited length. A long context is read in overlapping windows; the answer is the best span of all
+windows. If the data has questions without an answer, the first token stands for "no answer".
 """
 
 import re
@@ -16,41 +16,48 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
+from weft.errors import InputError
 from weft.evaluate.answers import answer_figures, exact, overlap
 from weft.evaluate.baselines.answer import AnswerOverlap
 from weft.evaluate.bootstrap import clustered_mean_interval
 from weft.evaluate.judged import Judged
+from weft.interchange.folder import Description
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import SpanAnswers
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encoded
+from weft.tasks.example import Example, Input, Unusable
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.labels import read_text
-from weft.tasks.task import Example, Input, InputSpec, ScoredTask, Unusable
+from weft.tasks.scored_task import ScoredTask, head_labels
+from weft.tasks.task import Task
 from weft.words import places_of_words
 
-LONGEST_ANSWER, SPANS_PER_WINDOW = 30, 20  # tokens; of each window that are looked at
-QUESTION_SHARE, OVERLAP_SHARE = 0.25, 0.35  # of an input: at most for the question; that two windows share
-WRONG_START = "has an answer that does not stand where the file says: the nearest place that has its words was taken"
-INSIDE_A_WORD = "has an answer that stands only inside of a word of its context, where it was taken"
+LONGEST_ANSWER = 30  # tokens
+SPANS_PER_WINDOW = 20  # best spans that are kept
+QUESTION_SHARE = 0.25  # of an input, at most
+OVERLAP_SHARE = 0.35  # of a window that the next one repeats
+WRONG_START = "has an answer_start that does not match the answer (the nearest match is used)"
+INSIDE_A_WORD = "has an answer that occurs only inside a word of the context (that place is used)"
 
 
 class Gold(NamedTuple):
     text: str
-    start: int  # in the context
+    start: int  # character in the context
 
 
 class AnswerSpan(NamedTuple):
     text: str
-    start: int  # in the context; −1 if there is no answer
+    start: int  # character in the context; −1: no answer
     end: int
     score: float  # z_begin + z_end
 
 
 @dataclass(frozen=True)
 class SpanTargets:
-    offsets: np.ndarray  # (T, 2) of each token in the context; (−1, −1) outside of it
-    span: tuple[int, int]  # the right tokens; (0, 0): not in this window
+    offsets: np.ndarray  # (T, 2) characters of each token in the context; (−1, −1) for other tokens
+    span: tuple[int, int]  # the first and last gold token; (0, 0): not in this window
 
 
 @dataclass(frozen=True)
@@ -60,29 +67,40 @@ class Answer(ScoredTask):
     head: ClassVar[str] = "span"
     roles: ClassVar[tuple[str, ...]] = ("question", "context", "answers")
     gold_roles: ClassVar[tuple[str, ...]] = ("answers",)
-    compares_inside: ClassVar[bool] = False
-    grouped_by: ClassVar[str] = "title"
-    score: ClassVar[str] = "f1"
+    group_column: ClassVar[str] = "title"
     metrics: ClassVar[tuple[str, ...]] = ("f1", "exact")
+    default_metric: ClassVar[str] = "f1"
+    metric_titles: ClassVar[Mapping[str, str]] = {"f1": "F1", "exact": "exact match"}
+    contained_texts_leak: ClassVar[bool] = False
 
     with_none: bool = False  # some questions have no answer
+
+    @classmethod
+    def from_head(cls, network: Network, description: Description) -> Task | None:
+        return None if head_labels(network, description, cls.head) is None else cls()
 
     @property
     def outputs(self) -> int:
         return 2
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
-        # As it is: the places of answers count from its first character.
         context = values.get("context")
-        read_text(context, "context")
+        read_text(context, "context")  # a check only: answer_start counts the leading blanks, which this strips
         given = (read_text(values.get("question"), "question"), str(context))
         if not with_gold:
             return Example(given, None)
-        golds, mended = _golds(values.get("answers"), given[1])
-        return Example(given, golds, mended=mended)
+        golds, repairs = _golds(values.get("answers"), given[1])
+        return Example(given, golds, repairs=repairs)
 
     def with_labels_from(self, train: Sequence[Example]) -> Self:
         return replace(self, with_none=any(not example.gold for example in train))
+
+    def check_model(self, spec: InputSpec, example: Example) -> None:
+        if self.with_none and not spec.looks_ahead:
+            raise InputError(
+                "Some questions have no answer. Only an encoder (bert, roberta, modernbert …) can learn that: the "
+                "first token stands for it, and a decoder's first token has not read the question."
+            )
 
     def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
         engine = spec.tokenizer.engine
@@ -104,19 +122,21 @@ class Answer(ScoredTask):
                     ],
                     np.int32,
                 ).reshape(-1, 2)
-                asked = SpanTargets(offsets, _span(offsets, examples[number].gold))
-                found.append(Input(number, np.asarray(whole.ids, np.int32), segments, asked, was_cut=len(windows) > 1))
+                targets = SpanTargets(offsets, _span(offsets, examples[number].gold))
+                found.append(
+                    Input(number, np.asarray(whole.ids, np.int32), segments, targets, was_cut=len(windows) > 1)
+                )
         return found
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
-        asked = SpanAnswers(self.head, torch.tensor([one.targets.span for one in inputs]))
-        return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
+        targets = SpanAnswers(self.head, torch.tensor([one.targets.span for one in inputs]))
+        return Batch(packed, answers={self.name: targets}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
         return [rows.cpu().numpy() for rows in packed.split(network.head(self.head)(hidden, packed).float())]
 
     def join(self, example: Example, pieces: Sequence[tuple[Input, np.ndarray]]) -> list[AnswerSpan]:
-        """The best answers first, each text once."""
+        """The best answers first, without duplicates."""
         context = example.given[1]
         found = [candidate for one, logits in pieces for candidate in _candidates(one.targets.offsets, logits, context)]
         if self.with_none:
@@ -135,7 +155,7 @@ class Answer(ScoredTask):
         right = np.asarray([exact(text, golds) for text, golds in said])
         contexts = [example.given[1] for example in examples]
         intervals = {name: clustered_mean_interval(each, contexts) for name, each in (("f1", f1), ("exact", right))}
-        sure = np.asarray([_shares(answer)[0] for answer in answers])
+        sure = np.asarray([_probabilities(answer)[0] for answer in answers])
         return Judged(self.figures(examples, answers), intervals, f1, (1 - f1) * sure)
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[list[AnswerSpan]]]:
@@ -144,14 +164,14 @@ class Answer(ScoredTask):
         return "word overlap with the question", [[AnswerSpan(text, -1, -1, 0.0)] for text in said]
 
     def shown(self, example: Example, answer: list[AnswerSpan], *, details: bool = False) -> dict[str, Any]:
-        shares = _shares(answer)
+        probabilities = _probabilities(answer)
         found = [
             {"answer": one.text, "score": round(share, 6), "start": one.start, "end": one.end}
-            for one, share in zip(answer, shares, strict=True)
+            for one, share in zip(answer, probabilities, strict=True)
         ]
         return {**found[0], "others": found[1:5]} if details else found[0]
 
-    def compared(self, example: Example) -> tuple[str, ...]:
+    def compared_texts(self, example: Example) -> tuple[str, ...]:
         return (example.given[1],)
 
     def in_words(self, example: Example) -> str:
@@ -162,14 +182,14 @@ class Answer(ScoredTask):
         return " / ".join(dict.fromkeys(_texts(example))) or "no answer"
 
     def answer_in_words(self, example: Example, answer: list[AnswerSpan]) -> str:
-        return f"{answer[0].text or 'no answer'} ({_shares(answer)[0]:.0%})"
+        return f"{answer[0].text or 'no answer'} ({_probabilities(answer)[0]:.0%})"
 
     def settings(self) -> dict[str, Any]:
         return {"with_none": self.with_none}
 
 
 def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], tuple[str, ...]]:
-    """SQuAD's list of answers, or its twin with two lists, or a text; and what was mended: places that are wrong."""
+    """The answers, and what was repaired. `value`: SQuAD's list, a mapping with two lists, or a text."""
     if isinstance(value, str):
         value = [{"text": value, "answer_start": -1}]
     if isinstance(value, Mapping):
@@ -177,11 +197,11 @@ def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], tuple[str, ...]]
         if isinstance(texts, str):
             texts, starts = [texts], [-1 if starts is None else starts]
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-            raise Unusable("has answers whose texts and places do not belong together")
+            raise Unusable("has answers with unequal numbers of text and answer_start")
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(value, list | tuple):
         raise Unusable("has no answers")
-    found, mended = [], list[str]()
+    found, repairs = [], list[str]()
     for answer in value:
         text, start = (
             (answer.get("text"), answer.get("answer_start", -1)) if isinstance(answer, Mapping) else (None, None)
@@ -189,21 +209,21 @@ def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], tuple[str, ...]]
         if not isinstance(text, str) or not isinstance(start, int) or not text.strip():
             raise Unusable("has an answer without text and answer_start")
         was_off = start >= 0 and context[start : start + len(text)] != text
-        mended += [WRONG_START] * was_off
+        repairs += [WRONG_START] * was_off
         if was_off or start < 0:
-            # One that is a little off is common; the text says what was meant.
             start, is_inside = _nearest(context, text.strip(), start)
             text = text.strip()
-            mended += [INSIDE_A_WORD] * is_inside
+            repairs += [INSIDE_A_WORD] * is_inside
         if start < 0:
-            raise Unusable(f"has the answer {text[:40]!r}, which does not stand in its context")
+            raise Unusable(f"has the answer {text[:40]!r}, which is not in its context")
         found.append(Gold(text.strip(), start + len(text) - len(text.lstrip())))
-    return tuple(found), tuple(mended)
+    return tuple(found), tuple(repairs)
 
 
 def _nearest(context: str, text: str, start: int) -> tuple[int, bool]:
-    """Where the text stands next to this place, −1 if nowhere; and whether that is inside of a word. Where it stands
-    as words comes first: "art" is not meant in "party".
+    """The occurrence of the text nearest to `start`, −1 if there is none; and whether it is inside a word.
+
+    An occurrence as whole words is preferred: "art" does not mean the one in "party".
     """
     places = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
     inner = {place for first, behind in places_of_words(context) for place in range(first + 1, behind)}
@@ -212,7 +232,7 @@ def _nearest(context: str, text: str, start: int) -> tuple[int, bool]:
 
 
 def _span(offsets: np.ndarray, golds: Sequence[Gold] | None) -> tuple[int, int]:
-    """The tokens of the first answer, if all of it is in this window."""
+    """The first and last token of the first answer. (0, 0) if a part of it is outside this window."""
     if not golds:
         return 0, 0
     start, end = golds[0].start, golds[0].start + len(golds[0].text)
@@ -223,13 +243,13 @@ def _span(offsets: np.ndarray, golds: Sequence[Gold] | None) -> tuple[int, int]:
 
 
 def _candidates(offsets: np.ndarray, logits: np.ndarray, context: str) -> list[AnswerSpan]:
-    """The best spans of a window, none of blanks alone."""
+    """The best spans of a window, without blank ones."""
     inside = np.flatnonzero(offsets[:, 1] > offsets[:, 0])
     if len(inside) == 0:
         return []
     begins, ends = logits[inside].T
     ends = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
-    scores = (begins[:, None] + sliding_window_view(ends, LONGEST_ANSWER)).ravel()  # of each begin and each length
+    scores = (begins[:, None] + sliding_window_view(ends, LONGEST_ANSWER)).ravel()  # by begin and length
     found = []
     for place in np.argpartition(-scores, SPANS_PER_WINDOW)[:SPANS_PER_WINDOW].tolist():
         begin, further = divmod(place, LONGEST_ANSWER)
@@ -246,8 +266,8 @@ def _texts(example: Example) -> list[str]:
     return [gold.text for gold in example.gold]
 
 
-def _shares(answer: Sequence[AnswerSpan]) -> list[float]:
-    """Of the candidates that are left, by softmax."""
+def _probabilities(answer: Sequence[AnswerSpan]) -> list[float]:
+    """Probabilities of the answers: a softmax over the spans that were kept."""
     scores = np.asarray([one.score for one in answer])
     weights = np.exp(scores - scores.max())
     return (weights / weights.sum()).tolist()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.evaluate.classes import ratio
-from weft.tasks.task import Example
+from weft.tasks.example import Example
 
 REPLY_CANDIDATES, MOST_RANKED, _SEED = 20, 200, 0
 

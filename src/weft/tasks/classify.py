@@ -1,8 +1,8 @@
-"""One text, one label: sentiment, topic. Or any number of labels at once (`MultiLabel`).
+"""Text classification: one label per text (`Classify`), or any number of labels (`MultiLabel`).
 
-    p(label | text) = softmax(W h + b),   or σ(W h + b) for each label by itself
+    p(label | text) = softmax(W h + b),   or σ(W h + b) for each label independently
 
-with h the vector of the whole text (BERT's first token, GPT's last).
+h is the vector of the whole text: BERT's first token, GPT's last.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.errors import InputError
+from weft.errors import InputError, RecipeError
 from weft.evaluate.baselines.classify import LabelsClassifier, TextClassifier
 from weft.evaluate.baselines.frozen import FrozenClassifier
 from weft.evaluate.bootstrap import class_intervals, mean_interval, sum_intervals
@@ -27,32 +27,94 @@ from weft.evaluate.classes import (
     multilabel_figures_from_counts,
     per_class,
 )
-from weft.evaluate.judged import DetailTable, Judged
+from weft.evaluate.judged import Judged
+from weft.interchange.folder import Description
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives import answers
 from weft.objectives.objective import Batch
+from weft.recipe.finetune import DataSection, FinetuneSection
 from weft.tasks.encode import encode_texts
+from weft.tasks.example import Example, Input, UnseenLabel
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.labelled.hold_out import group_examples
 from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text, with_unseen
-from weft.tasks.task import Embed, Example, Input, InputSpec, ScoredTask, UnseenLabel
+from weft.tasks.score_tables import class_table, confusion_table, score_table
+from weft.tasks.scored_task import Embed, VectorTask, head_labels
+from weft.tasks.task import Task
 
-MOST_IN_TABLE = 30  # labels in a confusion matrix that is looked at
+_THRESHOLD = 0.5  # default probability above which a label is predicted
+_MOST_WEIGHT = 100.0  # of a rare label with `balanced: true`
 
 
 @dataclass(frozen=True)
-class Classify(ScoredTask):
+class Classify(VectorTask):
     name: ClassVar[str] = "classify"
     head: ClassVar[str] = "sequence"
     roles: ClassVar[tuple[str, ...]] = ("text", "label")
     gold_roles: ClassVar[tuple[str, ...]] = ("label",)
-    beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
-    score: ClassVar[str] = "accuracy"
-    uses_vectors: ClassVar[bool] = True
+    list_roles: ClassVar[tuple[str, ...]] = ("label",)
+    recipe_settings: ClassVar[tuple[str, ...]] = (
+        "balanced", "label_smoothing", "threshold", "data.several", "data.separator",
+    )  # fmt: skip
+    problem_type: ClassVar[str | None] = "single_label_classification"
+    baseline_packages: ClassVar[tuple[str, ...]] = ("sklearn",)
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1", "f1_weighted", "mcc")
+    default_metric: ClassVar[str] = "accuracy"
+    balanced_metric: ClassVar[str] = "f1"
+    metric_aliases: ClassVar[Mapping[str, str]] = {"f1_macro": "f1"}
+    metric_titles: ClassVar[Mapping[str, str]] = {
+        "f1": "macro F1", "f1_weighted": "weighted F1", "f1_micro": "micro F1", "mcc": "Matthews correlation",
+        "exact": "exact match",
+    }  # fmt: skip
 
-    balanced: bool = False  # rare classes count as much as frequent ones
-    weights: tuple[float, ...] | None = None  # of the classes, then
+    balanced: bool = False  # weigh classes so that rare ones count as much as frequent ones
+    weights: tuple[float, ...] | None = None  # of the classes, if balanced
+
+    @classmethod
+    def _variant(cls, several: bool) -> "type[Classify]":
+        return MultiLabel if several and "data.several" in cls.recipe_settings else cls
+
+    @classmethod
+    def from_section(cls, section: FinetuneSection, label: Any) -> Task:
+        data = section.data
+        several = _describes_several(data) or isinstance(label, list | tuple)
+        kind = cls._variant(several if data.several is None else data.several)
+        task = kind(metric=cls.metric_of(section), balanced=section.balanced)
+        if kind.several:
+            columns = tuple(data.label) if isinstance(data.label, list) else ()
+            threshold = _THRESHOLD if section.threshold is None else section.threshold
+            return task.with_settings({"separator": data.separator, "columns": columns, "threshold": threshold})
+        if section.threshold is not None:
+            raise RecipeError(
+                "finetune.threshold has no effect here: each example has one label. It belongs to data with several "
+                "labels per example (finetune.data.several: true)."
+            )
+        return task
+
+    @classmethod
+    def check_section(cls, section: FinetuneSection) -> None:
+        if section.data.several is False and _describes_several(section.data):
+            raise RecipeError(
+                "finetune.data.several is false, but finetune.data.separator or a list as finetune.data.label means "
+                "several labels per example."
+            )
+
+    @classmethod
+    def metrics_of_recipe(cls) -> tuple[str, ...]:
+        return (*super().metrics_of_recipe(), *cls._variant(True).metrics)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], labels: tuple[str, ...]) -> Task:
+        kind = cls._variant(bool(facts.get("several")))
+        return super().from_facts(facts, labels) if kind is cls else kind.from_facts(facts, labels)
+
+    @classmethod
+    def from_head(cls, network: Network, description: Description) -> Task | None:
+        labels = head_labels(network, description, cls.head)
+        if labels is None or network.head(cls.head).spec.outputs == 1:
+            return None
+        return cls._variant(description.config.get("problem_type") == MultiLabel.problem_type)(labels)
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
         return Example(self.given(values), read_label(values.get("label")) if with_gold else None)
@@ -68,27 +130,27 @@ class Classify(ScoredTask):
         labels = label_set(counts)
         if len(labels) < 2:
             raise InputError(
-                f"All training examples have the label {labels[0]!r}: there is nothing to tell apart. Is it the right "
+                f"All training examples have the label {labels[0]!r}; at least two labels are needed. Is it the right "
                 "column (finetune.data.label)?"
             )
         return replace(self, labels=labels, weights=tuple(balance(counts, labels)) if self.balanced else None)
 
     def check(self, example: Example) -> None:
         if example.gold not in self.labels:
-            raise UnseenLabel(f"has the label {example.gold!r}, which training never had")
+            raise UnseenLabel(f"has the label {example.gold!r}, which is not in the training data")
 
     def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
         encoded = encode_texts([example.given for example in examples], spec)
-        return self._asked(encoded, examples)
+        return self._with_targets(encoded, examples)
 
-    def _asked(self, encoded: list[Input], examples: Sequence[Example]) -> list[Input]:
+    def _with_targets(self, encoded: list[Input], examples: Sequence[Example]) -> list[Input]:
         numbers = {label: number for number, label in enumerate(self.labels)}
         return [replace(one, targets=numbers.get(examples[one.example].gold)) for one in encoded]
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         weights = None if self.weights is None else torch.tensor(self.weights)
-        asked = answers.ClassAnswers(self.head, torch.tensor([one.targets for one in inputs]), weights=weights)
-        return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
+        targets = answers.ClassAnswers(self.head, torch.tensor([one.targets for one in inputs]), weights=weights)
+        return Batch(packed, answers={self.name: targets}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
         return list(network.head(self.head)(hidden, packed).float().softmax(-1).cpu().numpy())
@@ -99,20 +161,20 @@ class Classify(ScoredTask):
 
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
         labels = with_unseen(self.labels, (example.gold for example in examples))
-        table = confusion(self._numbers(examples, labels), np.stack(answers).argmax(-1), len(labels))
-        return {name: float(value) for name, value in class_figures(table).items()}
+        matrix = confusion(self._numbers(examples, labels), np.stack(answers).argmax(-1), len(labels))
+        return {name: float(value) for name, value in class_figures(matrix).items()}
 
     def judge(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> Judged:
         labels = with_unseen(self.labels, (example.gold for example in examples))
-        gold, found = self._numbers(examples, labels), _widened(np.stack(answers), len(labels))
-        guessed = found.argmax(-1)
-        table = confusion(gold, guessed, len(labels))
+        gold, found = self._numbers(examples, labels), _with_zeros(np.stack(answers), len(labels))
+        predicted = found.argmax(-1)
+        matrix = confusion(gold, predicted, len(labels))
         return Judged(
             self.figures(examples, answers),
-            class_intervals(gold, guessed, len(labels)),
-            credit=(gold == guessed).astype(float),
-            severity=np.where(gold == guessed, 0.0, 1 - found[np.arange(len(gold)), gold]),
-            tables=[class_table(labels, table), *confusion_table(labels, table)],
+            class_intervals(gold, predicted, len(labels)),
+            credit=(gold == predicted).astype(float),
+            severity=np.where(gold == predicted, 0.0, 1 - found[np.arange(len(gold)), gold]),
+            tables=[class_table(labels, matrix), *confusion_table(labels, matrix)],
             calibration=calibration(found, gold),
         )
 
@@ -123,10 +185,10 @@ class Classify(ScoredTask):
     def untuned(
         self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
     ) -> tuple[str, list[np.ndarray], int]:
-        learnt, asked = self._features(train, embed), self._features(examples, embed)
+        known, wanted = self._features(train, embed), self._features(examples, embed)
         groups = group_examples(self, train).of_example
-        model = FrozenClassifier.fit(learnt, self._numbers(train).tolist(), len(self.labels), groups)
-        return "untuned vectors + logistic regression", list(model.probabilities(asked)), len(train)
+        model = FrozenClassifier.fit(known, self._numbers(train).tolist(), len(self.labels), groups)
+        return "untuned vectors + logistic regression", list(model.probabilities(wanted)), len(train)
 
     def _features(self, examples: Sequence[Example], embed: Embed) -> list[np.ndarray]:
         return [embed([one.given for one in examples])]
@@ -151,13 +213,16 @@ class Classify(ScoredTask):
 
 @dataclass(frozen=True)
 class MultiLabel(Classify):
-    """Any number of labels at once."""
+    """Any number of labels per text."""
 
-    score: ClassVar[str] = "f1_micro"
+    several: ClassVar[bool] = True
+    problem_type: ClassVar[str | None] = "multi_label_classification"
+    default_metric: ClassVar[str] = "f1_micro"
     metrics: ClassVar[tuple[str, ...]] = ("f1_micro", "f1", "exact")
 
-    separator: str | None = None  # between labels in a cell
-    columns: tuple[str, ...] = ()  # one for each label, if they are not in one cell
+    separator: str | None = None  # between the labels in a cell
+    columns: tuple[str, ...] = ()  # one per label, with 1 or 0 in each cell
+    threshold: float = _THRESHOLD  # a label is predicted if its probability is above
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
         if not with_gold:
@@ -175,22 +240,23 @@ class MultiLabel(Classify):
         if not labels:
             raise InputError("No training example has a label. Is it the right column (finetune.data.label)?")
         weights = None
-        if self.balanced:  # of a label that is there: how many have it not, for each that has it
-            weights = tuple(min((len(train) - counts[name]) / max(counts[name], 1), 100.0) for name in labels)
+        if self.balanced:  # weight: the ratio of negative to positive examples of each label
+            ratios = ((len(train) - counts[name]) / max(counts[name], 1) for name in labels)
+            weights = tuple(min(ratio, _MOST_WEIGHT) for ratio in ratios)
         return replace(self, labels=tuple(labels), weights=weights)
 
     def check(self, example: Example) -> None:
         if unknown := [label for label in example.gold if label not in self.labels]:
-            raise UnseenLabel(f"has the label {unknown[0]!r}, which training never had")
+            raise UnseenLabel(f"has the label {unknown[0]!r}, which is not in the training data")
 
-    def _asked(self, encoded: list[Input], examples: Sequence[Example]) -> list[Input]:
+    def _with_targets(self, encoded: list[Input], examples: Sequence[Example]) -> list[Input]:
         if any(example.gold is None for example in examples):
             return encoded
         rows = self._rows(examples).astype(np.float32)
         return [replace(one, targets=rows[one.example]) for one in encoded]
 
     def _rows(self, examples: Sequence[Example], labels: Sequence[str] = ()) -> np.ndarray:
-        """(N, L): who has which."""
+        """(N, L): True where the example has the label."""
         return np.asarray([[label in example.gold for label in labels or self.labels] for example in examples])
 
     def _all_labels(self, examples: Sequence[Example]) -> tuple[str, ...]:
@@ -198,33 +264,32 @@ class MultiLabel(Classify):
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         weights = None if self.weights is None else torch.tensor(self.weights)
-        asked = answers.MultiLabelAnswers(
-            self.head, torch.from_numpy(np.stack([one.targets for one in inputs])), weights
-        )
-        return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
+        flags = torch.from_numpy(np.stack([one.targets for one in inputs]))
+        targets = answers.MultiLabelAnswers(self.head, flags, weights)
+        return Batch(packed, answers={self.name: targets}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
         return list(network.head(self.head)(hidden, packed).float().sigmoid().cpu().numpy())
 
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
         labels = self._all_labels(examples)
-        return multilabel_figures(self._rows(examples, labels), _widened(np.stack(answers), len(labels)) > 0.5)
+        predicted = _with_zeros(np.stack(answers), len(labels)) > self.threshold
+        return multilabel_figures(self._rows(examples, labels), predicted)
 
     def judge(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> Judged:
         labels = self._all_labels(examples)
-        gold, found = self._rows(examples, labels), _widened(np.stack(answers), len(labels))
-        exact = ((found > 0.5) == gold).all(-1).astype(float)
-        tables = []
-        rows = []
-        for number, label in enumerate(labels):
-            scores = per_class(confusion(gold[:, number], found[:, number] > 0.5, 2))[1]
-            rows.append(score_row(label, scores))
-        tables.append(DetailTable("Labels", SCORE_HEADINGS, rows))
+        gold, found = self._rows(examples, labels), _with_zeros(np.stack(answers), len(labels))
+        predicted = found > self.threshold
+        exact = (predicted == gold).all(-1).astype(float)
+        scores = [
+            (label, per_class(confusion(gold[:, number], predicted[:, number], 2))[1])
+            for number, label in enumerate(labels)
+        ]
         severity = np.abs(found - gold).max(-1) * (1 - exact)
-        intervals = sum_intervals(multilabel_counts(gold, found > 0.5), multilabel_figures_from_counts) | {
+        intervals = sum_intervals(multilabel_counts(gold, predicted), multilabel_figures_from_counts) | {
             "exact": mean_interval(exact)
         }
-        return Judged(self.figures(examples, answers), intervals, exact, severity, tables)
+        return Judged(self.figures(examples, answers), intervals, exact, severity, [score_table("Labels", scores)])
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[np.ndarray]]:
         model = LabelsClassifier.fit([one.given for one in train], self._rows(train))
@@ -233,20 +298,20 @@ class MultiLabel(Classify):
     def untuned(
         self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
     ) -> tuple[str, list[np.ndarray], int]:
-        (learnt,), (asked,) = self._features(train, embed), self._features(examples, embed)
+        (known,), (wanted,) = self._features(train, embed), self._features(examples, embed)
         gold, answers = self._rows(train), np.zeros((len(examples), len(self.labels)))
         groups = group_examples(self, train).of_example
         for number in range(len(self.labels)):
             if 0 < gold[:, number].sum() < len(train):
-                model = FrozenClassifier.fit([learnt], gold[:, number].astype(int).tolist(), 2, groups)
-                answers[:, number] = model.probabilities([asked])[:, 1]
+                model = FrozenClassifier.fit([known], gold[:, number].astype(int).tolist(), 2, groups)
+                answers[:, number] = model.probabilities([wanted])[:, 1]
             else:
                 answers[:, number] = gold[0, number]
         return "untuned vectors + logistic regression", list(answers), len(train)
 
     def shown(self, example: Example, answer: np.ndarray, *, details: bool = False) -> dict[str, Any]:
         order = np.argsort(-answer, kind="stable")
-        found: dict[str, Any] = {"labels": [self.labels[i] for i in order if answer[i] > 0.5]}
+        found: dict[str, Any] = {"labels": [self.labels[i] for i in order if answer[i] > self.threshold]}
         if details:
             found["scores"] = {self.labels[i]: round(float(answer[i]), 6) for i in order}
         return found
@@ -255,37 +320,24 @@ class MultiLabel(Classify):
         return ", ".join(example.gold) or "none"
 
     def answer_in_words(self, example: Example, answer: np.ndarray) -> str:
-        return ", ".join(self.labels[i] for i in np.flatnonzero(answer > 0.5)) or "none"
+        return ", ".join(self.labels[i] for i in np.flatnonzero(answer > self.threshold)) or "none"
 
     def settings(self) -> dict[str, Any]:
-        return {"separator": self.separator, "columns": list(self.columns)}
+        threshold = {} if self.threshold == _THRESHOLD else {"threshold": self.threshold}
+        return {"separator": self.separator, "columns": list(self.columns), **threshold}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        return replace(self, separator=settings.get("separator"), columns=tuple(settings.get("columns") or ()))
+        threshold = settings.get("threshold", _THRESHOLD)
+        if not isinstance(threshold, float) or not 0 < threshold < 1:
+            raise TypeError("the threshold is not a probability")
+        columns = tuple(settings.get("columns") or ())
+        return replace(self, separator=settings.get("separator"), columns=columns, threshold=threshold)
 
 
-def _widened(chances: np.ndarray, labels: int) -> np.ndarray:
-    """(N, labels): with 0 for labels that training never had."""
-    return np.pad(chances, ((0, 0), (0, labels - chances.shape[1])))
+def _describes_several(data: DataSection) -> bool:
+    return data.separator is not None or isinstance(data.label, list)
 
 
-SCORE_HEADINGS = ["", "precision", "recall", "F1", "how many"]
-
-
-def score_row(name: str, score: Any) -> list[str]:
-    return [name, f"{score.precision:.3f}", f"{score.recall:.3f}", f"{score.f1:.3f}", f"{score.support:,}"]
-
-
-def class_table(labels: Sequence[str], table: np.ndarray, title: str = "Classes") -> DetailTable:
-    rows = [score_row(label, score) for label, score in zip(labels, per_class(table), strict=True)]
-    return DetailTable(title, SCORE_HEADINGS, rows)
-
-
-def confusion_table(labels: Sequence[str], table: np.ndarray) -> list[DetailTable]:
-    """None, if there are too many to look at."""
-    if len(labels) > MOST_IN_TABLE:
-        return []
-    rows = [
-        [label, *(f"{count:,}" if count else "·" for count in row)] for label, row in zip(labels, table, strict=True)
-    ]
-    return [DetailTable("Right (rows) and said (columns)", ["", *labels], rows)]
+def _with_zeros(probabilities: np.ndarray, labels: int) -> np.ndarray:
+    """(N, labels): probability 0 for labels that are not in the training data."""
+    return np.pad(probabilities, ((0, 0), (0, labels - probabilities.shape[1])))

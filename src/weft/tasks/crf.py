@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -134,10 +134,17 @@ def crf_of(network: Network) -> Crf:
     return crf
 
 
+def crf_bytes(network: Network) -> bytes:
+    """The weights of the network's CRF as a safetensors file."""
+    return save({name: weight.detach().cpu() for name, weight in crf_of(network).named_parameters()})
+
+
 def with_crf(network: Network, folder: Path | None, labels: Sequence[str]) -> Network:
     """The same network, and on it what was saved beside the model. The one that was given stays as it is, a plain model
     that can be saved.
     """
+    if "crf" in dict(network.named_children()):
+        return network
     if folder is None or not (folder / CRF_FILE).is_file():
         raise FolderError(f"{CRF_FILE} is missing: this model decides its tags with a CRF, which is kept there.")
     file, crf = folder / CRF_FILE, Crf(labels)

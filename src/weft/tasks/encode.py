@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding
 
-from weft.tasks.task import Input, InputSpec
+from weft.tasks.example import Input
+from weft.tasks.input_spec import InputSpec
 
 _PART = 1000
 

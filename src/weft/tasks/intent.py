@@ -20,19 +20,21 @@ from weft.evaluate.baselines.tag import TagLookup
 from weft.evaluate.bootstrap import mean_interval, sum_intervals
 from weft.evaluate.classes import confusion
 from weft.evaluate.entities import entities_in, entity_counts, entity_figures, entity_figures_from_counts, per_type
-from weft.evaluate.judged import DetailTable, Judged
+from weft.evaluate.judged import Judged
+from weft.interchange.folder import Description
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import ClassAnswers
 from weft.objectives.objective import Batch
-from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
 from weft.tasks.cutting import Cutter
+from weft.tasks.example import Example, Input, UnseenLabel, Unusable
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.labels import label_set, read_label, with_unseen
 from weft.tasks.raw_text import from_raw_text
-from weft.tasks.tag import Tag, entities, text_of, with_cutter
-from weft.tasks.task import Example, ExtraMetrics, Input, InputSpec, ScoredTask, UnseenLabel, Unusable
-
-PREFIX = "intent:"
+from weft.tasks.score_tables import class_table, confusion_table, score_table
+from weft.tasks.scored_task import ScoredTask, head_labels
+from weft.tasks.tag import FOREIGN_CUTTER, INTENT_PREFIX, Tag, entities, text_of, with_cutter
+from weft.tasks.task import ExtraMetrics, Task
 
 
 class Understood(NamedTuple):
@@ -54,21 +56,33 @@ class Intent(ScoredTask):
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags", "intent")
     gold_roles: ClassVar[tuple[str, ...]] = ("tags", "intent")
-    optional: ClassVar[tuple[str, ...]] = Tag.optional
-    beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
-    score: ClassVar[str] = "exact"
+    optional_roles: ClassVar[tuple[str, ...]] = Tag.optional_roles
+    recipe_settings: ClassVar[tuple[str, ...]] = ("label_smoothing",)
+    baseline_packages: ClassVar[tuple[str, ...]] = ("sklearn",)
     metrics: ClassVar[tuple[str, ...]] = ("exact", "intent", "slot_f1")
+    default_metric: ClassVar[str] = "exact"
+    metric_titles: ClassVar[Mapping[str, str]] = {
+        "exact": "exact match", "intent": "intent accuracy", "slot_f1": "slot F1",
+        "slot_f1_raw": "slot F1 from raw text",
+    }  # fmt: skip
 
     cutter: Cutter = field(default_factory=Cutter)  # as in tagging
 
     @property
     def slots(self) -> Tag:
         """The half of the task that tags words."""
-        return Tag(tuple(label for label in self.labels if not label.startswith(PREFIX)), entities=True)
+        return Tag(tuple(label for label in self.labels if not label.startswith(INTENT_PREFIX)), entities=True)
 
     @property
     def intents(self) -> tuple[str, ...]:
-        return tuple(label.removeprefix(PREFIX) for label in self.labels if label.startswith(PREFIX))
+        return tuple(label.removeprefix(INTENT_PREFIX) for label in self.labels if label.startswith(INTENT_PREFIX))
+
+    @classmethod
+    def from_head(cls, network: Network, description: Description) -> Task | None:
+        labels = head_labels(network, description, cls.head)
+        if labels is None or not any(label.startswith(INTENT_PREFIX) for label in labels):
+            return None
+        return cls(labels, cutter=FOREIGN_CUTTER)
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
         words = Tag(cutter=self.cutter).example(values, with_gold=with_gold)
@@ -88,7 +102,7 @@ class Intent(ScoredTask):
         slots = Tag().with_labels_from([replace(example, gold=example.gold.tags) for example in train])
         if not slots.entities:
             raise InputError("The slots must be tagged as B-room, I-room, O.")
-        return replace(self, labels=(*slots.labels, *(PREFIX + name for name in intents)))
+        return replace(self, labels=(*slots.labels, *(INTENT_PREFIX + name for name in intents)))
 
     def fitted(self, train: Sequence[Example]) -> Self:
         return replace(self, cutter=self.slots.fitted(train).cutter)
@@ -172,11 +186,10 @@ class Intent(ScoredTask):
         intents = with_unseen(self.intents, (one.gold.intent for one in examples))
         numbers = [intents.index(one.gold.intent) for one in examples]
         table = confusion(numbers, [int(chances.argmax()) for chances, _ in answers], len(intents))
-        slots = [score_row(kind, score) for kind, score in per_type(gold, said).items()]
         tables = [
             class_table(intents, table, "Intents"),
             *confusion_table(intents, table),
-            DetailTable("Slots", SCORE_HEADINGS, slots),
+            score_table("Slots", list(per_type(gold, said).items())),
         ]
         sure = np.asarray([float(chances.max()) for chances, _ in answers])
         return Judged(self.figures(examples, answers), intervals, exact, (1 - exact) * sure, tables)

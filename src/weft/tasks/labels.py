@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.errors import InputError
-from weft.tasks.task import Unusable
+from weft.tasks.example import Unusable
 
 _YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}
 _MOST_LABELS = 10_000

@@ -19,10 +19,9 @@ from weft.interchange.pooling import Pooling, read_pooling
 from weft.model.network import Network, count_parameters
 from weft.model.positions import longest
 from weft.tasks.catalog import known_task
-from weft.tasks.crf import with_crf
-from weft.tasks.input_spec import input_spec_for
-from weft.tasks.tag import Tag
-from weft.tasks.task import Example, InputSpec, Task
+from weft.tasks.example import Example
+from weft.tasks.input_spec import InputSpec, input_spec_for
+from weft.tasks.task import Task
 from weft.tokenizer.read import read_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.processes import local_device
@@ -121,10 +120,7 @@ class LoadedModel:
     @cached_property
     def task_network(self) -> Network:
         """The network, with the CRF that decides its tags if it has one. The plain one stays as it was read."""
-        task = self.required_task
-        if isinstance(task, Tag) and task.crf and "crf" not in dict(self.network.named_children()):
-            return with_crf(self.network, self.folder, task.labels)
-        return self.network
+        return self.required_task.with_files(self.network, self.folder)
 
     @cached_property
     def input_spec(self) -> InputSpec:

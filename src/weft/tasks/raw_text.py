@@ -20,7 +20,7 @@ import regex
 from weft.evaluate.bootstrap import Interval, sum_intervals
 from weft.evaluate.entities import entities_in, entity_figures_from_counts
 from weft.tasks.cutting import CharSpan, Cut, Cutter
-from weft.tasks.task import Example
+from weft.tasks.example import Example
 from weft.words import CHARACTER
 
 _CLOSING = re.compile(r"[)\]}>”,.;:!?%…，。；：！？、）》」』】]+|['’](?:s|m|d|ll|re|ve)|n['’]t", re.IGNORECASE)
@@ -62,7 +62,7 @@ def detokenized(words: Sequence[str]) -> str:
 
 def cut_of(example: Example) -> Cut | None:
     """The raw text of an example, and where its words stand in it. None if its words are not those of its text."""
-    if APART in example.mended:
+    if APART in example.repairs:
         return None
     text = raw_text(example)
     places = aligned(example.given, text)

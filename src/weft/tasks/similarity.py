@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,28 +14,40 @@ from weft.evaluate.baselines.pairs import PairRegressor
 from weft.evaluate.bootstrap import example_intervals
 from weft.evaluate.judged import Judged
 from weft.evaluate.values import value_figures
+from weft.interchange.folder import Description
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import RegressionAnswers
 from weft.objectives.objective import Batch
 from weft.tasks.encode import encode_pairs
+from weft.tasks.example import Example, Input
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.labels import read_number
 from weft.tasks.pair import given_pair, pair_in_words
-from weft.tasks.task import Embed, Example, Input, InputSpec, ScoredTask
+from weft.tasks.scored_task import Embed, VectorTask, head_labels
+from weft.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Similarity(ScoredTask):
+class Similarity(VectorTask):
     name: ClassVar[str] = "similarity"
     counted_as: ClassVar[str] = "pairs"
     head: ClassVar[str] = "sequence"
-    compares_inside: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ("text", "second", "score")
     gold_roles: ClassVar[tuple[str, ...]] = ("score",)
-    beside_with: ClassVar[tuple[str, ...]] = ("sklearn",)
-    score: ClassVar[str] = "spearman"
-    uses_vectors: ClassVar[bool] = True
+    problem_type: ClassVar[str | None] = "regression"
+    baseline_packages: ClassVar[tuple[str, ...]] = ("sklearn",)
     metrics: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
+    default_metric: ClassVar[str] = "spearman"
+    metric_titles: ClassVar[Mapping[str, str]] = {
+        "spearman": "Spearman", "pearson": "Pearson", "rmse": "RMSE", "mae": "mean absolute error",
+    }  # fmt: skip
+    contained_texts_leak: ClassVar[bool] = False
+
+    @classmethod
+    def from_head(cls, network: Network, description: Description) -> Task | None:
+        labels = head_labels(network, description, cls.head)
+        return cls(labels) if labels is not None and network.head(cls.head).spec.outputs == 1 else None
 
     @property
     def outputs(self) -> int:
@@ -44,14 +56,14 @@ class Similarity(ScoredTask):
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
         return Example(given_pair(values), read_number(values.get("score"), "score") if with_gold else None)
 
-    def with_labels_from(self, train: Sequence[Example]) -> "Similarity":
+    def with_labels_from(self, train: Sequence[Example]) -> Self:
         if len({example.gold for example in train}) < 2:
-            raise InputError("All training examples have the same score: there is nothing to learn.")
+            raise InputError("All training examples have the same score. Is it the right column (finetune.data.score)?")
         return replace(self, labels=("score",))
 
     def prepare(self, network: Network, train: Sequence[Example]) -> None:
         out = network.head(self.head).out
-        if out.bias is not None and not out.bias.any():  # one that was learnt before stays
+        if out.bias is not None and not out.bias.any():  # a bias from an earlier tuning stays
             with torch.no_grad():
                 out.bias.fill_(float(np.mean([example.gold for example in train])))
 
@@ -60,8 +72,8 @@ class Similarity(ScoredTask):
         return [replace(one, targets=examples[one.example].gold) for one in encoded]
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
-        asked = RegressionAnswers(self.head, torch.tensor([one.targets for one in inputs], dtype=torch.float32))
-        return Batch(packed, answers={self.name: asked}, counts={self.name: len(inputs)})
+        targets = RegressionAnswers(self.head, torch.tensor([one.targets for one in inputs], dtype=torch.float32))
+        return Batch(packed, answers={self.name: targets}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[float]:
         return network.head(self.head)(hidden, packed).float()[:, 0].tolist()
@@ -79,8 +91,8 @@ class Similarity(ScoredTask):
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[float]]:
         first, second = (list(side) for side in zip(*(one.given for one in train), strict=True))
         model = PairRegressor.fit(first, second, [one.gold for one in train])
-        asked = (list(side) for side in zip(*(one.given for one in examples), strict=True))
-        return "TF-IDF of the pair + ridge regression", model.predict(*asked).tolist()
+        sides = (list(side) for side in zip(*(one.given for one in examples), strict=True))
+        return "TF-IDF of the pair + ridge regression", model.predict(*sides).tolist()
 
     def untuned(
         self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
@@ -94,7 +106,7 @@ class Similarity(ScoredTask):
     def in_words(self, example: Example) -> str:
         return pair_in_words(example)
 
-    def compared(self, example: Example) -> tuple[str, ...]:
+    def compared_texts(self, example: Example) -> tuple[str, ...]:
         return example.given
 
     def gold_in_words(self, example: Example) -> str:

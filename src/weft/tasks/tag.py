@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -35,22 +36,29 @@ from weft.evaluate.entities import (
     with_kind,
 )
 from weft.evaluate.judged import DetailTable, Judged
+from weft.interchange.folder import Description
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import Answers, ClassAnswers
 from weft.objectives.objective import Batch
 from weft.progress import say
-from weft.tasks.classify import SCORE_HEADINGS, class_table, confusion_table, score_row
-from weft.tasks.crf import Crf, Tagging, crf_of
+from weft.recipe.finetune import FinetuneSection
+from weft.tasks.crf import CRF_FILE, Crf, Tagging, crf_bytes, crf_of, with_crf
 from weft.tasks.cutting import OLD, Cutter, choose_cutter
 from weft.tasks.encode import encoded
+from weft.tasks.example import Example, Input, UnseenLabel, Unusable
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.labels import balance, label_set, with_unseen
 from weft.tasks.raw_text import APART, aligned, cut_of, from_raw_text
-from weft.tasks.task import Example, ExtraMetrics, Input, InputSpec, ScoredTask, UnseenLabel, Unusable
+from weft.tasks.score_tables import class_table, confusion_table, score_table
+from weft.tasks.scored_task import ScoredTask, head_labels
+from weft.tasks.task import ExtraMetrics, Task
 from weft.tasks.words import places_of, read_tagged, read_words
 from weft.tokenizer.tokenizer import Tokenizer
 
 _OUTSIDE = "O"
+INTENT_PREFIX = "intent:"  # of the labels that are intents, in a model of task intent
+FOREIGN_CUTTER = Cutter("treebank")  # for models of unknown origin: the words of most tagging data are cut so
 ILL_FORMED = "has a tag that is not well-formed, which was mended"
 
 
@@ -69,17 +77,34 @@ class Tag(ScoredTask):
     head: ClassVar[str] = "token"
     roles: ClassVar[tuple[str, ...]] = ("words", "tags")
     gold_roles: ClassVar[tuple[str, ...]] = ("tags",)
+    optional_roles: ClassVar[tuple[str, ...]] = ("text",)  # the raw text that the words were cut from
+    recipe_settings: ClassVar[tuple[str, ...]] = ("crf", "balanced", "label_smoothing")
+    exclusive_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {"crf": ("balanced", "label_smoothing")}
     metrics: ClassVar[tuple[str, ...]] = ("f1", "precision", "recall", "f1_macro", "accuracy")
-    optional: ClassVar[tuple[str, ...]] = ("text",)  # what the words were cut from
+    balanced_metric: ClassVar[str] = "f1_macro"
+    metric_titles: ClassVar[Mapping[str, str]] = {"f1": "F1", "f1_macro": "macro F1", "f1_raw": "F1 from raw text"}
+    side_files: ClassVar[tuple[str, ...]] = (CRF_FILE,)
 
-    entities: bool = False  # the tags are parts of entities, and entities are what counts
+    entities: bool = False  # the tags mark entities (B-PER I-PER O), which the metrics count
     crf: bool = False
-    cutter: Cutter = field(default_factory=Cutter)  # of texts into words like those of the training data
+    cutter: Cutter = field(default_factory=Cutter)  # cuts raw text into words like those of the training data
     balanced: bool = False
-    weights: tuple[float, ...] | None = None
+    weights: tuple[float, ...] | None = None  # of the tags, if balanced
+
+    @classmethod
+    def from_section(cls, section: FinetuneSection, label: Any) -> Task:
+        return cls(metric=cls.metric_of(section), balanced=section.balanced, crf=section.crf)
+
+    @classmethod
+    def from_head(cls, network: Network, description: Description) -> Task | None:
+        labels = head_labels(network, description, cls.head)
+        if labels is None or any(label.startswith(INTENT_PREFIX) for label in labels):
+            return None
+        entities = "O" in labels and any(label.startswith("B-") for label in labels)
+        return cls(labels, entities=entities, cutter=FOREIGN_CUTTER)
 
     @property
-    def score(self) -> str:  # type: ignore[override]
+    def default_metric(self) -> str:  # type: ignore[override]
         return "f1" if self.entities else "accuracy"
 
     @property
@@ -89,16 +114,16 @@ class Tag(ScoredTask):
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
         words, text = values.get("words"), values.get("text")
         if with_gold:
-            found, tags, mended = read_tagged(words, values.get("tags"), self.cutter)
+            found, tags, repairs = read_tagged(words, values.get("tags"), self.cutter)
         else:
-            found, tags, mended = read_words(words, self.cutter), None, ()
+            found, tags, repairs = read_words(words, self.cutter), None, ()
         if isinstance(words, str):
             text = words
         elif not isinstance(text, str) or not text.strip():
             text = ""
         elif aligned(found, text) is None:
-            text, mended = "", (*mended, APART)
-        return Example(found, tags, text=text, mended=mended)
+            text, repairs = "", (*repairs, APART)
+        return Example(found, tags, text=text, repairs=repairs)
 
     def with_labels_from(self, train: Sequence[Example]) -> Self:
         if are_bare(example.gold for example in train):
@@ -139,7 +164,7 @@ class Tag(ScoredTask):
         found = []
         for example, is_good in zip(examples, well_formed, strict=True):
             tags, wrong = repaired_tags(example.gold, scheme) if is_good else (example.gold, 0)
-            found.append(replace(example, gold=tuple(tags), mended=example.mended + (ILL_FORMED,) * wrong))
+            found.append(replace(example, gold=tuple(tags), repairs=example.repairs + (ILL_FORMED,) * wrong))
         return found
 
     def classes(self, example: Example) -> Sequence[str]:
@@ -260,8 +285,7 @@ class Tag(ScoredTask):
         if self.entities:
             _, counts = entity_counts(gold, answers)
             intervals |= sum_intervals(counts, entity_figures_from_counts)
-            rows = [score_row(kind, score) for kind, score in per_type(gold, answers).items()]
-            tables = [DetailTable("Entities", SCORE_HEADINGS, rows)]
+            tables = [score_table("Entities", list(per_type(gold, answers).items()))]
         else:
             tables = self._tables(gold, answers)[1]
         credit = right[:, 0] / np.maximum(right[:, 1], 1)
@@ -314,6 +338,12 @@ class Tag(ScoredTask):
         if self.entities:
             return ", ".join(f"{one['text']} ({one['kind']})" for one in entities(example, tags)) or "none"
         return " ".join(f"{word}/{tag}" for word, tag in zip(example.given, tags, strict=True))
+
+    def files(self, network: Network) -> dict[str, bytes]:
+        return {CRF_FILE: crf_bytes(network)} if self.crf else {}
+
+    def with_files(self, network: Network, folder: Path | None) -> Network:
+        return with_crf(network, folder, self.labels) if self.crf else network
 
     def settings(self) -> dict[str, Any]:
         return {"entities": self.entities, "crf": self.crf, "cutter": self.cutter.settings()}

@@ -1,131 +1,160 @@
-"""What fine-tuning learns, and one protocol for all of it.
+"""The protocol of a fine-tuning task.
 
-    row of a file -> Example -> Input(s) -> Batch -> loss            while learning
-                                         -> piece(s) -> answer       afterwards
+    row of a file -> Example -> Input(s) -> Batch -> loss                   training
+                                         -> piece(s) -> answer              prediction
 
-An example is what is given and, where it is known, what is right. A task turns it into what the network reads (one
-`Input`, or several windows of a long text), says what the network is asked (a `Batch`, as in pre-training: the loop is
-the same) and what it answers. Most read the answer off the network's numbers, in pieces that are joined (`ScoredTask`);
-some write a text. A task also judges answers against what is right, says both in words, and names the classical method
-that it must be better than.
+A task turns rows into examples, examples into what the network reads (one `Input`, or several windows of a long text),
+and inputs into batches for the same training loop as pre-training. It reads predictions from the network, judges them
+against the gold values, and names the classical baseline to beat.
+
+Most read the answer from the scores of one forward pass (`ScoredTask`); others write a text. A task declares what
+else depends on it: the recipe settings it uses, its metrics, its problem type in `transformers`, files it saves beside
+the model. So no other room asks which task it has.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from weft.evaluate.bootstrap import Interval
 from weft.evaluate.judged import Judged
-from weft.generate.start_end_tokens import StartEndTokens
+from weft.interchange.folder import Description
+from weft.model.families import Family
 from weft.model.network import Network
-from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
+from weft.model.packed import Packed, order_by_length
 from weft.objectives.objective import Batch, HeadObjective
-from weft.tokenizer.tokenizer import Tokenizer
-
-LOSS = "loss"
-Embed = Callable[[Sequence[str]], np.ndarray]  # a vector for each text
-ANSWERED_TOKENS = 4096  # that are answered at once; more does not fit into the caches of a CPU
-
-
-class Unusable(Exception):
-    """This row cannot be learnt from; the message is the end of a sentence that begins with its place."""
-
-
-class UnseenLabel(Unusable):
-    """It can be judged all the same: whatever the model answers is wrong."""
-
-
-@dataclass(frozen=True)
-class Example:
-    given: Any
-    gold: Any  # none, if it is to be found
-    place: str = ""  # where it was read
-    text: str = ""  # that the words given were cut from, if they were
-    group: str = ""  # what it shares with others, if the data says so: the article that a question is about
-    # What was wrong with it and was put right: ends of sentences that begin with its place.
-    mended: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """How the model reads: its tokenizer, and its limits."""
-
-    tokenizer: Tokenizer
-    most_tokens: int  # in an input
-    segments: int = 0  # kinds of segments the model tells apart
-    looks_ahead: bool = True  # a decoder's token sees only those before it
-    has_source: bool = False  # an encoder reads, a decoder writes
-    ends: StartEndTokens = field(default_factory=StartEndTokens)  # of a model that writes
-
-
-@dataclass(frozen=True)
-class Input:
-    """What the network reads of an example, or of a window of it."""
-
-    example: int  # whose it is, in the list that was given
-    ids: np.ndarray
-    segments: np.ndarray | None = None
-    targets: Any = None  # what the task must know to batch_of and to read the answer
-    was_cut: bool = False  # the text was longer
+from weft.recipe.finetune import FinetuneSection
+from weft.tasks.batches import groups, pack_inputs
+from weft.tasks.example import Example, Input
+from weft.tasks.input_spec import InputSpec
+from weft.train.validation import validate
 
 
 @dataclass(frozen=True)
 class ExtraMetrics:
-    """Figures that need the network once more than its answers."""
+    """Metrics that need the network again, not only its answers."""
 
     figures: dict[str, float] = field(default_factory=dict)
     intervals: dict[str, Interval] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)  # how they came about, for the report
+    facts: dict[str, Any] = field(default_factory=dict)  # how they were measured, for the report
 
 
 @dataclass(frozen=True)
 class Task(ABC):
     name: ClassVar[str]
-    head: ClassVar[str]  # that sits on the backbone
-    counted_as: ClassVar[str] = "texts"  # what examples are called in reports
-    roles: ClassVar[tuple[str, ...]]  # of columns: what is given first
-    gold_roles: ClassVar[tuple[str, ...]]  # those of them that hold what is right
-    optional: ClassVar[tuple[str, ...]] = ()  # roles that a column may play, if it is there
-    judged_with: ClassVar[tuple[str, ...]] = ()  # optional packages: for the metrics,
-    beside_with: ClassVar[tuple[str, ...]] = ()  # and for the classical method beside it
-    compares_inside: ClassVar[bool] = True  # a text that stands inside another gives it away
-    uses_vectors: ClassVar[bool] = False  # one for each text: what an untuned encoder tells about the task
-    grouped_by: ClassVar[str] = ""  # the column, if there is one, of what several examples are about
+    head: ClassVar[str]
+    counted_as: ClassVar[str] = "texts"  # what reports call the examples
+    roles: ClassVar[tuple[str, ...]]  # roles of columns, inputs first
+    gold_roles: ClassVar[tuple[str, ...]]  # the roles that hold gold values
+    optional_roles: ClassVar[tuple[str, ...]] = ()  # used if the data has such a column
+    list_roles: ClassVar[tuple[str, ...]] = ()  # roles that a recipe may give as a list of columns
+    group_column: ClassVar[str] = ""  # examples with equal values there stay in one split
+
+    writes: ClassVar[bool] = False  # generates a text
+    several: ClassVar[bool] = False  # any number of labels per example
+    recipe_settings: ClassVar[tuple[str, ...]] = ()  # of finetune, or data.… of finetune.data, that only some tasks use
+    exclusive_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # the first makes the others useless
+    metrics: ClassVar[tuple[str, ...]] = ()  # that may select the best step
+    metric_titles: ClassVar[Mapping[str, str]] = {}  # for people; a metric without one is called by its name
+    metric_packages: ClassVar[tuple[str, ...]] = ()  # optional packages that the metrics need
+    baseline_packages: ClassVar[tuple[str, ...]] = ()  # and the baseline
+    problem_type: ClassVar[str | None] = None  # in the config of transformers
+    side_files: ClassVar[tuple[str, ...]] = ()  # names of files that `files` may return
+    default_batch: ClassVar[int] = 32  # examples
+    timed_examples: ClassVar[int] = 50  # whose latency is measured
+    contained_texts_leak: ClassVar[bool] = True  # a text inside another one gives away its label
 
     labels: tuple[str, ...] = ()
 
+    # Construction: from a recipe, from a saved model, from the head of a model that weft did not tune.
+
+    @classmethod
+    def from_section(cls, section: FinetuneSection, label: Any) -> "Task":
+        """The task of a recipe. `label`: the first label in the data; a list means several labels per example."""
+        return cls()
+
+    @classmethod
+    def check_section(cls, section: FinetuneSection) -> None:
+        """Raises RecipeError if settings of this task contradict each other."""
+        return
+
+    @classmethod
+    def metrics_of_recipe(cls) -> tuple[str, ...]:
+        """Names that `finetune.metric` may have, before the data is read."""
+        return cls.metrics
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], labels: tuple[str, ...]) -> "Task":
+        """The task as `facts` saved it. Raises TypeError if the facts have unknown settings."""
+        apart = ("name", "several", "sequence_length", "metric")
+        return cls(labels=labels).with_settings({key: facts[key] for key in facts if key not in apart})
+
+    def facts(self) -> dict[str, Any]:
+        """What weft.json keeps of the task. The labels are in the model's config."""
+        return {"name": self.name, "several": self.several, **self.settings()}
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        return replace(self, **settings)
+
+    @classmethod
+    @abstractmethod
+    def from_head(cls, network: Network, description: Description) -> "Task | None":
+        """The task as far as a model's head and labels tell it. None if the head does not fit."""
+
+    # Data.
+
     @abstractmethod
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
-        """Of the values of a row, by role. Raises `Unusable`."""
+        """From the values of a row, by role. Raises Unusable."""
 
     def with_labels_from(self, train: Sequence[Example]) -> Self:
-        """With what is to be known from the training data before anything is learnt: the labels."""
+        """With the labels of the training data, before any of it is held out."""
         return self
 
     def fitted(self, train: Sequence[Example]) -> Self:
-        """With what is learnt from the training examples beside the network, now that none of them is held out."""
+        """With what else is learned from the training examples without the network, such as a tokenization."""
         return self
 
     def normalized(self, examples: Sequence[Example]) -> list[Example]:
-        """With what is right in the one form that is learnt, and mended where that can be."""
+        """With gold values in the form that is learned, repaired where possible."""
         return list(examples)
 
-    def check(self, example: Example) -> None:  # noqa: B027 (most can always be judged)
-        """Raises `Unusable` if this cannot be judged: its label was never learnt."""
+    def check(self, example: Example) -> None:  # noqa: B027 (most gold values are always valid)
+        """Raises UnseenLabel or Unusable if this example cannot be learned from."""
 
     def classes(self, example: Example) -> Sequence[str]:
-        """Those that it is an example of, where there are any to tell apart."""
+        """The gold classes of the example, if the task has classes."""
         return ()
+
+    def compared_texts(self, example: Example) -> tuple[str, ...]:
+        """The texts that held-out examples must not share with training examples."""
+        return (self.in_words(example),)
+
+    # The network.
 
     @property
     def outputs(self) -> int:
-        """Of the head."""
+        """Width of the head's output."""
         return len(self.labels)
+
+    def head_in(self, family: type[Family] | Family) -> str:
+        """The kind of head that this task puts on a model of the family. Raises RecipeError if there is none."""
+        return self.head
+
+    def for_model(self, head: str, spec: InputSpec, train: Sequence[Example], section: FinetuneSection) -> Self:
+        """With what depends on the model: its head, and the longest text to write."""
+        return self
+
+    def check_model(self, spec: InputSpec, example: Example) -> None:  # noqa: B027 (most fit any model with the head)
+        """Raises InputError if the model cannot do the task. `example`: any of the training examples."""
+
+    def prepare(self, network: Network, train: Sequence[Example]) -> None:  # noqa: B027 (most need nothing)
+        """Change a fresh network before training: initialize a bias, add a CRF."""
 
     @abstractmethod
     def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]: ...
@@ -135,10 +164,49 @@ class Task(ABC):
 
     @abstractmethod
     def answers(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> tuple[list[Any], int]:
-        """One to each, and how many of the examples were longer than the model reads."""
+        """One answer per example, and how many of the examples do not fit into one input."""
 
-    def prepare(self, network: Network, train: Sequence[Example]) -> None:  # noqa: B027 (most need none)
-        """A last touch to fresh weights before training: a head that begins in the middle of what is asked."""
+    def validation(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> dict[str, float]:
+        """`validation_loss`, and `validation_…` of each metric that may select the best step."""
+        batches = (batch_of(self, [inputs[i] for i in part]) for part in groups(inputs))
+        return {"validation_loss": validate(network, batches)["validation_loss"]}
+
+    # Saving.
+
+    def config(self) -> dict[str, Any]:
+        """Keys for the model's config.json, as `transformers` reads them."""
+        return {} if self.problem_type is None else {"problem_type": self.problem_type}
+
+    def generation_config(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """The model's generation_config.json; `before`: that of the model that was tuned."""
+        return dict(before)
+
+    def files(self, network: Network) -> dict[str, bytes]:
+        """Files beside the model, by name, for weights that no format of a family has."""
+        return {}
+
+    def with_files(self, network: Network, folder: Path | None) -> Network:
+        """The network with the weights from the files in a model folder. The given network does not change."""
+        return network
+
+    # Judging.
+
+    @property
+    def known_metrics(self) -> tuple[str, ...]:
+        """The metrics that may select the best step, once the labels are known."""
+        return self.metrics
+
+    @property
+    def selection_metric(self) -> str | None:
+        """The metric that selects the best step. None: the loss."""
+        return None
+
+    def main_metric(self, figures: Mapping[str, float]) -> str:
+        """The metric that reports put first."""
+        return next(iter(figures))
+
+    def check_metric(self) -> None:  # noqa: B027 (tasks that write have no metric to name)
+        """Raises RecipeError if the recipe's metric does not exist for this task with these labels."""
 
     @abstractmethod
     def judge(self, examples: Sequence[Example], answers: Sequence[Any]) -> Judged: ...
@@ -149,21 +217,20 @@ class Task(ABC):
         """What `judge` cannot know from the answers alone."""
         return ExtraMetrics()
 
+    def score(self, network: Network, examples: Sequence[Example], answers: Sequence[Any], spec: InputSpec) -> float:
+        """The main metric alone."""
+        figures = self.judge(examples, answers).figures | self.measure(network, examples, answers, spec).figures
+        return figures[self.main_metric(figures)]
+
     @abstractmethod
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[Any]]:
-        """The name of the classical method, and its answers."""
-
-    def untuned(
-        self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
-    ) -> tuple[str, list[Any], int]:
-        """What a model that was not tuned answers by its vectors: the name of the way, the answers, and how many
-        examples were learnt from.
-        """
-        raise NotImplementedError(f"{self.name} has no use for vectors")
+        """The name of the classical baseline, and its answers."""
 
     def measure_baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> ExtraMetrics:
-        """The figures of `measure` by classical methods, where there are any."""
+        """The metrics of `measure`, for the baseline."""
         return ExtraMetrics()
+
+    # Output.
 
     @abstractmethod
     def shown(self, example: Example, answer: Any, *, details: bool = False) -> dict[str, Any]:
@@ -171,60 +238,13 @@ class Task(ABC):
 
     @abstractmethod
     def in_words(self, example: Example) -> str:
-        """What was given."""
-
-    def compared(self, example: Example) -> tuple[str, ...]:
-        """The texts that what is held out must not share with what is learnt from."""
-        return (self.in_words(example),)
+        """The input as one text."""
 
     @abstractmethod
     def gold_in_words(self, example: Example) -> str: ...
 
     @abstractmethod
     def answer_in_words(self, example: Example, answer: Any) -> str: ...
-
-    def settings(self) -> dict[str, Any]:
-        """What is to be kept beside the labels, so that a saved model knows its task."""
-        return {}
-
-    def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        return replace(self, **settings)
-
-
-@dataclass(frozen=True)
-class ScoredTask(Task):
-    """What is answered with the numbers of one pass."""
-
-    score: ClassVar[str]  # the figure that tells the best model if nobody names one, the higher the better
-    metrics: ClassVar[tuple[str, ...]]  # those that can be named
-
-    metric: str = ""  # that was named; "loss" is one, too
-
-    @property
-    def deciding(self) -> str:
-        """The figure that stands first, and tells the best model unless the loss does."""
-        return self.metric if self.metric not in ("", LOSS) else self.score
-
-    @property
-    def known_metrics(self) -> tuple[str, ...]:
-        """Once the labels are known."""
-        return self.metrics
-
-    @abstractmethod
-    def figures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
-        """The metrics, without what takes long."""
-
-    @abstractmethod
-    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:
-        """What the network says about each input."""
-
-    def join(self, example: Example, pieces: Sequence[tuple[Input, Any]]) -> Any:
-        """The answer, of what was said about its windows."""
-        return pieces[0][1]
-
-    def answers(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> tuple[list[Any], int]:
-        inputs = self.inputs(examples, spec)
-        return read_off(self, network, examples, inputs), count_cut(inputs)
 
 
 @dataclass(frozen=True)
@@ -244,47 +264,3 @@ class TaskObjective(HeadObjective):
 
 def batch_of(task: Task, inputs: Sequence[Input]) -> Batch:
     return task.batch(inputs, pack_inputs(inputs))
-
-
-def pack_inputs(inputs: Sequence[Input]) -> Packed:
-    segments = [one.segments for one in inputs]
-    known = [row for row in segments if row is not None]
-    # Where no special token stands around it, a text of control characters may leave nothing to read.
-    return pack([one.ids if len(one.ids) else [0] for one in inputs], known if known else None)
-
-
-def count_cut(inputs: Sequence[Input]) -> int:
-    """Examples that do not fit into one input."""
-    return len({one.example for one in inputs if one.was_cut})
-
-
-def groups(inputs: Sequence[Input], most_tokens: int = ANSWERED_TOKENS) -> Iterator[list[int]]:
-    """Inputs that go through the network together: of like lengths."""
-    order = order_by_length([one.ids for one in inputs])
-    for part in group_by_tokens([len(inputs[i].ids) for i in order], most_tokens):
-        yield [order[i] for i in part]
-
-
-def read_off(
-    task: ScoredTask,
-    network: Network,
-    examples: Sequence[Example],
-    inputs: Sequence[Input],
-    on_batch: Callable[[Batch, Tensor], None] | None = None,
-) -> list[Any]:
-    """The network's answer to each example. `on_batch` sees the hidden states on their way, to measure a loss."""
-    device = next(network.parameters()).device
-    said: list[Any] = [None] * len(inputs)
-    with torch.inference_mode():
-        for part in groups(inputs):
-            picked = [inputs[i] for i in part]
-            packed = pack_inputs(picked).to(device)
-            hidden = network(packed)
-            if on_batch is not None:
-                on_batch(task.batch(picked, packed).to(device), hidden)
-            for index, piece in zip(part, task.pieces(network, hidden, packed, picked), strict=True):
-                said[index] = piece
-    of_each: list[list[tuple[Input, Any]]] = [[] for _ in examples]
-    for one, piece in zip(inputs, said, strict=True):
-        of_each[one.example].append((one, piece))
-    return [task.join(example, pieces) for example, pieces in zip(examples, of_each, strict=True)]

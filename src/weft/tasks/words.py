@@ -10,8 +10,8 @@ from typing import Any
 
 from weft.evaluate.entities import Entity, tags_of
 from weft.tasks.cutting import Cutter
+from weft.tasks.example import Unusable
 from weft.tasks.labels import read_label, refuse_halves
-from weft.tasks.task import Unusable
 
 _SPACES = Cutter("spaces")
 OVERLAP = "has entities that overlap, which tags cannot say: the longer was kept, of equals the first"

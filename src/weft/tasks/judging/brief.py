@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.evaluate.rounding import interval_text, rounded
-from weft.tasks.catalog import TASKS
-from weft.tasks.judging.metric_names import metric_title
+from weft.tasks.catalog import TASKS, metric_title
 from weft.tasks.judging.verdict import COMPARED, tuning_warning, verdict_line
 
 LISTS = {"notes": "note", "left_out": "left out", "mended": "repaired"}

@@ -17,18 +17,18 @@ from weft.evaluate.difference import PairedDifference, paired_difference
 from weft.evaluate.judged import Judged
 from weft.model.network import count_parameters
 from weft.progress import Gauge, say
-from weft.tasks.judging.metric_names import metric_title
+from weft.tasks.catalog import metric_title
+from weft.tasks.example import Example
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.judging.untuned import Untuned
 from weft.tasks.judging.verdict import verdict_line
 from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.rewrite import HITS_AT_1, Rewrite
-from weft.tasks.task import Example, InputSpec, ScoredTask, Task
+from weft.tasks.task import Task
 
 EXAMPLES_AT_ONCE = 256
 SLICES = 4
 SHOWN = 20  # mistakes, examples
-SINGLE, SINGLE_WRITTEN = 50, 20  # examples whose latency is taken
 
 
 def say_cut(cut: int, count: int, reader: InputSpec) -> None:
@@ -82,7 +82,7 @@ class Evaluation:
 
     @property
     def score(self) -> str:
-        return deciding_figure(self.task, self.judged)
+        return self.task.main_metric(self.judged.figures)
 
     def summary(self) -> dict[str, Any]:
         """The figures, with intervals, and the baseline's: one JSON object."""
@@ -135,9 +135,9 @@ def require_packages(task: Task | type[Task], *, beside: bool, without: str) -> 
     """An error at once, not after the training, if one of the optional packages that judge is not there. `without` says
     how to have nothing `beside` the model.
     """
-    for package in task.judged_with:
+    for package in task.metric_packages:
         needs(package, "tasks", f"to judge {task.name}")
-    for package in task.beside_with if beside else ():
+    for package in task.baseline_packages if beside else ():
         needs(package, "tasks", f"for a classical method beside the model ({without} goes without)")
 
 
@@ -191,7 +191,7 @@ def evaluate_on(
 def _judge_untuned(task: Task, examples: Sequence[Example], tuned: Judged, untuned: Untuned) -> Compared:
     """Only by what does not depend on the scale of the answers: a cosine is no number of stars."""
     judged = task.judge(examples, untuned.answers)
-    known = task.known_metrics if isinstance(task, ScoredTask) else tuple(judged.figures)
+    known = task.known_metrics
     figures, intervals = (
         {name: value for name, value in one.items() if name in known} for one in (judged.figures, judged.intervals)
     )
@@ -202,26 +202,13 @@ def _judge_untuned(task: Task, examples: Sequence[Example], tuned: Judged, untun
 
 def _beside(name: str, task: Task, ours: Judged, theirs: Judged, seconds: float) -> Compared:
     gaps = {figure: gap for figure in ours.figures if (gap := paired_difference(figure, ours, theirs)) is not None}
-    return Compared(name, theirs, seconds, gaps.get(deciding_figure(task, ours)), gaps)
+    return Compared(name, theirs, seconds, gaps.get(task.main_metric(ours.figures)), gaps)
 
 
 def score_on(model: LoadedModel, split: LabelledSplit) -> float:
     """The figure that decides, alone."""
     task, answers = model.required_task, _answer_all(model, split)[0]
-    if isinstance(task, ScoredTask):
-        return task.figures(split.judged, answers)[task.deciding]
-    judged = task.judge(split.judged, answers)
-    judged.figures.update(task.measure(model.task_network, split.judged, answers, model.input_spec).figures)
-    return judged.figures[deciding_figure(task, judged)]
-
-
-def deciding_figure(task: Task, judged: Judged) -> str:
-    """Its name. Texts that are written have none that tells the best weights: it is the one that stands first, but for
-    replies, which are ranked.
-    """
-    if isinstance(task, ScoredTask):
-        return task.deciding
-    return HITS_AT_1 if HITS_AT_1 in judged.figures else next(iter(judged.figures))
+    return task.score(model.task_network, split.judged, answers, model.input_spec)
 
 
 def _answer_all(model: LoadedModel, split: LabelledSplit) -> tuple[list[Any], int]:
@@ -241,7 +228,7 @@ def _answer_all(model: LoadedModel, split: LabelledSplit) -> tuple[list[Any], in
 
 def _cost(model: LoadedModel, examples: Sequence[Example], seconds: float) -> dict[str, Any]:
     single = []
-    count = SINGLE_WRITTEN if isinstance(model.required_task, Rewrite) else SINGLE
+    count = model.required_task.timed_examples
     picked = np.unique(np.linspace(0, len(examples) - 1, count).astype(int))
     model.answers([examples[picked[0]]])  # the first makes things ready
     for index in picked:

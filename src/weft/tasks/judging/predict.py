@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.errors import InputError
+from weft.tasks.example import Unusable
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.task import Task, Unusable
+from weft.tasks.task import Task
 
 
 def predict_texts(

@@ -20,13 +20,12 @@ from weft.progress import Gauge, say
 from weft.recipe.finetune import DataSection
 from weft.sources.places import Place, locate
 from weft.sources.records import BadRecord, Record
-from weft.tasks.catalog import facts_of
+from weft.tasks.example import Example, Unusable
 from weft.tasks.judging.evaluation import say_cut
 from weft.tasks.judging.predict import given_texts
 from weft.tasks.labelled.columns import RoleColumns
 from weft.tasks.labelled.data import columns_of, named, open_rows, values_of
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.task import Example, Unusable
 
 WriteLines = Callable[[Sequence[dict[str, Any]]], None]
 Rows = Iterator[Record | BadRecord]
@@ -60,7 +59,7 @@ class _Request:
         return {
             "input": [self.place.beneath, *(sha256_of(file) for file in files)],
             "model": self.model.facts.get("files") or str(self.model.folder),
-            "task": facts_of(self.model.required_task),
+            "task": self.model.required_task.facts(),
             "columns": {role: list(name) if isinstance(name, tuple) else name for role, name in self.columns.items()},
             "encoding": self.data.encoding,
             **({"format": self.data.format} if self.data.format else {}),

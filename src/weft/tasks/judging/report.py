@@ -12,8 +12,8 @@ from weft.evaluate.judged import Judged
 from weft.evaluate.rounding import interval_text, rounded
 from weft.folders import to_json, write_file
 from weft.page import bars, grid, page, table, tiles
+from weft.tasks.catalog import metric_title
 from weft.tasks.judging.evaluation import Compared, Evaluation
-from weft.tasks.judging.metric_names import metric_title
 from weft.tasks.judging.verdict import tuning_warning
 from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.task import Task

@@ -20,8 +20,12 @@ from weft.model.heads import mean_of_each
 from weft.model.network import Network
 from weft.model.packed import group_by_tokens, order_by_length, pack
 from weft.progress import say
+from weft.tasks.batches import ANSWERED_TOKENS
+from weft.tasks.example import Example
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.labelled.data import some_of
-from weft.tasks.task import ANSWERED_TOKENS, Example, InputSpec, Task
+from weft.tasks.scored_task import VectorTask
+from weft.tasks.task import Task
 from weft.tokenizer.tokenizer import Tokenizer
 
 MOST_EXAMPLES, FEWEST_TOKENS, MOST_TOKENS = 10_000, 20_000, 500_000
@@ -47,7 +51,7 @@ def ask_untuned(
     tuning_tokens: float,
 ) -> Untuned | None:
     """None, if the task has no way to use vectors, or the model is no encoder. `tuning_tokens`: that tuning reads."""
-    if not task.uses_vectors or not reader.looks_ahead or reader.has_source:
+    if not isinstance(task, VectorTask) or not reader.looks_ahead or reader.has_source:
         return None
     say("Asking the model before it is tuned ...")
     began, pooling = time.perf_counter(), read_pooling(folder)
@@ -91,6 +95,6 @@ def embed_texts(
 
 def _affordable(task: Task, train: list[Example], tokenizer: Tokenizer, most: int, most_in_all: int) -> list[Example]:
     """Evenly as many as `most_in_all` tokens allow."""
-    texts = [" ".join(task.compared(one)) for one in train]
+    texts = [" ".join(task.compared_texts(one)) for one in train]
     spent = sum(len(ids) for ids in tokenizer.encode_many(texts, 2 * most))
     return some_of(train, max(FEWEST_EXAMPLES, int(len(train) * most_in_all / max(int(spent), 1))), 0)

@@ -10,8 +10,7 @@ from typing import Any
 
 from weft.evaluate.difference import PairedDifference
 from weft.evaluate.rounding import interval_text, rounded
-from weft.tasks.catalog import TASKS
-from weft.tasks.judging.metric_names import metric_title
+from weft.tasks.catalog import TASKS, metric_title
 
 COMPARED = ("baseline", "untuned")  # the keys of results that the model is compared with
 

@@ -20,9 +20,10 @@ from weft.recipe.finetune import DataSection, Paths
 from weft.sources.records import BadRecord, Record
 from weft.sources.rows import read_rows
 from weft.sources.standard_input import is_standard_input
+from weft.tasks.example import Example, UnseenLabel, Unusable
 from weft.tasks.labelled.columns import COLUMN_ROLES, RoleColumns, find_columns
 from weft.tasks.labelled.label_names import with_names
-from weft.tasks.task import Example, Task, UnseenLabel, Unusable
+from weft.tasks.task import Task
 from weft.tokens.keyed_shuffle import KeyedShuffle
 
 _SAMPLE = 200  # rows that columns are guessed by
@@ -81,7 +82,7 @@ class LabelledSplit:
         """What was wrong with examples and was put right."""
         found = Problems()
         for example in self.examples:
-            for reason in example.mended:
+            for reason in example.repairs:
                 found.add(reason, example.place)
         return found
 
@@ -111,9 +112,9 @@ def columns_of(
     sample, good = _sample(rows, where)
     unasked = () if with_gold else task.gold_roles
     wanted = [COLUMN_ROLES[role] for role in task.roles if role not in unasked]
-    needed = {role: column for role, column in said.items() if role not in (*unasked, *task.optional)}
+    needed = {role: column for role, column in said.items() if role not in (*unasked, *task.optional_roles_roles)}
     columns, guesses = find_columns(good, wanted, needed, where)
-    for role in task.optional:
+    for role in task.optional_roles_roles:
         column = said.get(role, role)
         if column not in columns.values() and any(column in row.values for row in good):
             columns[role] = column
@@ -172,7 +173,7 @@ def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Labelled
         except Unusable as reason:
             problems.add(str(reason), row.place)
             continue
-        group = row.values.get(task.grouped_by) if task.grouped_by else None
+        group = row.values.get(task.group_column) if task.group_column else None
         examples.append(replace(example, place=row.place, group=group if isinstance(group, str) else ""))
     if not examples:
         raise InputError(problems.nothing_left(where))

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.errors import InputError
+from weft.tasks.example import Example
 from weft.tasks.labelled.containment import TextIndex, Texts, number_texts
-from weft.tasks.task import Example, Task
+from weft.tasks.task import Task
 from weft.tokens.keyed_shuffle import KeyedShuffle
 
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 2000  # of train
@@ -69,7 +70,7 @@ def hold_out(task: Task, examples: Sequence[Example], seed: int, where: str) -> 
         return HeldOut(kept, held, len(chosen), 0, int(shared.sum()))
     is_held = np.isin(groups.of_example, chosen) & ~groups.common
     held, kept = np.flatnonzero(is_held).tolist(), np.flatnonzero(~is_held).tolist()
-    phrases = _inside(texts, numbers[held], numbers[kept]) if task.compares_inside else 0
+    phrases = _inside(texts, numbers[held], numbers[kept]) if task.contained_texts_leak else 0
     return HeldOut(kept, held, len(chosen), phrases)
 
 
@@ -79,7 +80,7 @@ def group_examples(task: Task, examples: Sequence[Example]) -> ExampleGroups:
 
 def _grouped(task: Task, examples: Sequence[Example]) -> tuple[ExampleGroups, Texts, np.ndarray]:
     """And the different texts; the number of each example's first."""
-    several = [task.compared(example) for example in examples]
+    several = [task.compared_texts(example) for example in examples]
     counts = np.asarray([len(texts) for texts in several])
     numbers, texts = number_texts([text for each in several for text in each])
     first = numbers[np.cumsum(counts) - counts]
@@ -91,7 +92,7 @@ def _grouped(task: Task, examples: Sequence[Example]) -> tuple[ExampleGroups, Te
             inner.append(np.asarray([number]))
             outer.append(np.asarray([articles.setdefault(example.group, number)]))
     common = np.zeros(len(texts), bool)
-    if not task.compares_inside:
+    if not task.contained_texts_leak:
         groups = _components(len(texts), np.concatenate(inner), np.concatenate(outer))
         return ExampleGroups(groups[first], np.zeros(len(examples), bool)), texts, first
     index = TextIndex.of(texts)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.sources.formats.class_names import whole_number
-from weft.tasks.task import Unusable
+from weft.tasks.example import Unusable
 
 NAMED = ("label", "tags", "intent")  # roles whose values are names
 

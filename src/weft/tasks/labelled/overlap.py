@@ -5,9 +5,10 @@ from itertools import combinations
 
 import numpy as np
 
+from weft.tasks.example import Example
 from weft.tasks.labelled.containment import TextIndex, number_texts
 from weft.tasks.labelled.data import LabelledSplit
-from weft.tasks.task import Example, Task
+from weft.tasks.task import Task
 
 _SHOWN = 60  # characters of an example
 
@@ -16,14 +17,14 @@ def find_overlap(task: Task, splits: Mapping[str, LabelledSplit]) -> list[str]:
     """A sentence for each two splits and each way in which they overlap, with a count and the first example."""
     uses = list(splits)
     examples = {use: splits[use].judged for use in uses}
-    texts = {use: [task.compared(one) for one in examples[use]] for use in uses}
+    texts = {use: [task.compared_texts(one) for one in examples[use]] for use in uses}
     flat = [text for use in uses for each in texts[use] for text in each]
     numbers, known = number_texts(flat)
     ends = np.cumsum([sum(map(len, texts[use])) for use in uses])
     of_use = dict(zip(uses, np.split(numbers, ends[:-1]), strict=True))
     has = {use: np.isin(np.arange(len(known)), of_use[use]) for use in uses}
     pairs = [np.zeros((2, 0), np.int64)]
-    if task.compares_inside:
+    if task.contained_texts_leak:
         index = TextIndex.of(known)
         pairs += [np.stack(both) for both in index.matches(known, short=False, same=True)]
     inner, outer = np.concatenate(pairs, axis=1)
@@ -33,7 +34,7 @@ def find_overlap(task: Task, splits: Mapping[str, LabelledSplit]) -> list[str]:
     found = []
     for first, second in combinations(uses, 2):
         same = np.isin(whole[second], whole[first])
-        if task.compares_inside:
+        if task.contained_texts_leak:
             is_within = np.zeros(len(known), bool)
             is_within[inner[has[second][inner] & has[first][outer]]] = True
             is_within[outer[has[second][outer] & has[first][inner]]] = True
@@ -48,7 +49,7 @@ def find_overlap(task: Task, splits: Mapping[str, LabelledSplit]) -> list[str]:
             counts = np.asarray([len(each) for each in texts[second]])
             like = np.logical_or.reduceat(shared, np.cumsum(counts) - counts) & ~same
             like |= np.asarray([one.group in groups for one in examples[second]]) & ~same
-            what = "a context or an article" if task.grouped_by else "a text"
+            what = "a context or an article" if task.group_column else "a text"
             how = (f"shares {what} with {{}}", f"share {what} with {{}}")
         for rows, kind in ((same, ("is also in {}", "are also in {}")), (like, how)):
             if rows.any():

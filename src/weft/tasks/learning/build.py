@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +19,6 @@ from weft.interchange.weight_map import plan
 from weft.model.families import Family, design, find_family
 from weft.model.network import Architecture, Network, create_network
 from weft.recipe.model import ModelSection
-from weft.tasks.classify import MultiLabel
-from weft.tasks.rewrite import Rewrite
 from weft.tasks.task import Task
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.build import Built, dropout_rates, family_settings, fresh_network, token_ids
@@ -30,25 +27,12 @@ _UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls labels that nobod
 OF_TASK = ("id2label", "label2id", "num_labels", "problem_type")  # keys of a config that another task has left
 
 
-def head_for(task: Task, family: type[Family] | Family) -> str:
-    """The family's own head where the task writes; the task's otherwise."""
-    if not isinstance(task, Rewrite):
-        return task.head
-    own = family.default_head
-    if own not in ("seq2seq", "causal"):
-        raise RecipeError(
-            f"A {family.name} is an encoder, which does not write: {task.name} needs t5, transformer, gpt2, llama or "
-            "qwen3."
-        )
-    return own
-
-
 def from_folder(folder: Path, task: Task, dropout: float | None, seed: int) -> Built:
     network, description = read_model(folder)
     family = description.family
     if family is None:
         raise FolderError(f"{folder} is in weft's own format: no family's, so it cannot be given the head of a task.")
-    head = head_for(task, family)
+    head = task.head_in(family)
     try:
         saved = family.architecture(head, max(task.outputs, 1))
     except RecipeError as error:
@@ -100,7 +84,7 @@ def from_family(
 ) -> Built:
     assert section.family is not None
     family = find_family(section.family)
-    head = head_for(task, family)
+    head = task.head_in(family)
     settings = family_settings(section, tokenizer, length)
     if dropout is not None:
         settings |= dropout_rates(family, set(), dropout)
@@ -111,23 +95,11 @@ def from_family(
 
 
 def _check_reads(architecture: Architecture, task: Task) -> None:
-    if architecture.is_encoder_decoder and not isinstance(task, Rewrite):
+    if architecture.is_encoder_decoder and not task.writes:
         raise InputError(
             f"A {architecture.family} reads with its encoder and writes with its decoder; {task.name} takes an encoder "
             "(bert, roberta, modernbert …) or a decoder (gpt2, llama, qwen3)."
         )
-
-
-def task_config(task: Task) -> dict[str, Any]:
-    """What `transformers` wants to know of the head, in its config."""
-    kinds = {
-        "similarity": "regression",
-        "classify": "single_label_classification",
-        "pair": "single_label_classification",
-    }
-    if task.name not in kinds:
-        return {}
-    return {"problem_type": "multi_label_classification" if isinstance(task, MultiLabel) else kinds[task.name]}
 
 
 def plain_network(saved: Architecture, state: dict[str, Tensor]) -> Network:

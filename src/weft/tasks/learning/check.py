@@ -1,19 +1,17 @@
 """What is wrong with a fine-tuning recipe, as far as it can be known before anything is read or written."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from weft.errors import RecipeError
 from weft.model.families import find_family
-from weft.recipe.finetune import DataSection, FinetuneSection
+from weft.recipe.finetune import FinetuneSection
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
 from weft.tasks.catalog import TASKS
-from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.judging.evaluation import require_packages
 from weft.tasks.learning.plan import chosen_optimizer
-from weft.tasks.learning.splits import metric_error
-from weft.tasks.rewrite import Rewrite
-from weft.tasks.task import LOSS, ScoredTask
+from weft.tasks.scored_task import LOSS, metric_error
 from weft.train.budget import read_budget
 
 
@@ -37,6 +35,7 @@ def check(recipe: Recipe, base: Path) -> FinetuneSection:
         raise RecipeError("tokenizer goes with a fresh model; a model folder has its own.")
     read_budget(section.budget, "finetune.budget")
     _check_useless(section, base)
+    TASKS[section.task].check_section(section)
     _check_metric(section)
     require_packages(TASKS[section.task], beside=section.baseline, without="finetune.baseline: false")
     return section
@@ -53,45 +52,37 @@ def _check_fresh(model: ModelSection) -> None:
 
 
 def _check_useless(section: FinetuneSection, base: Path) -> None:
-    """A setting that would do nothing is a misunderstanding."""
-    task, data = section.task, section.data
-    writes, is_class = issubclass(TASKS[task], Rewrite), task in ("classify", "pair", "tag")
+    """Raises RecipeError for a setting that is given but has no effect."""
+    for name in sorted({name for task in TASKS.values() for name in task.recipe_settings}):
+        if _is_given(section, name) and name not in TASKS[section.task].recipe_settings:
+            users = [task.name for task in TASKS.values() if name in task.recipe_settings]
+            raise RecipeError(f"finetune.{name} has no effect on task {section.task}; it belongs to {_listed(users)}.")
+    for setting, others in TASKS[section.task].exclusive_settings.items():
+        if useless := [name for name in others if _is_given(section, setting) and _is_given(section, name)]:
+            raise RecipeError(f"finetune.{useless[0]} has no effect with finetune.{setting}.")
+    for role, columns in section.data.named_columns().items():
+        if isinstance(columns, list) and role not in TASKS[section.task].list_roles:
+            raise RecipeError(f"finetune.data.{role} is a single column in task {section.task}, not a list.")
+    if section.tune != "lora" and _is_given(section, "lora_rank"):
+        raise RecipeError(f"finetune.lora_rank has no effect with finetune.tune: {section.tune}; it belongs to lora.")
     is_known = not isinstance(section.model, str) or (base / section.model).exists()  # or it is yet to be pre-trained
-    by_adamw = is_known and chosen_optimizer(section, base) == "adamw"
-    written = not writes and f"goes with tasks that write, not with {task}"
-    useless = {
-        "crf": task != "tag" and f"goes with task tag, not {task}",
-        "balanced": (not is_class and f"goes with classes, not with {task}")
-        or (section.crf and "does not go with a CRF, which weighs whole sentences"),
-        "label_smoothing": (task in ("similarity", "answer") and f"goes with classes and texts, not with {task}")
-        or (section.crf and "does not go with a CRF"),
-        "prefix": written,
-        "beams": written or (section.sample and "is of a search; with sample there is none"),
-        "sample": written,
-        "max_new_tokens": written,
-        "lora_rank": section.tune != "lora" and f"goes with tune: lora, not {section.tune}",
-        "matrix_rate": by_adamw and "is Muon's; the optimizer is adamw",
-    }
-    several = data.separator is not None or isinstance(data.label, list)
-    useless_data = {
-        "several": (task != "classify" and f"goes with task classify, not {task}")
-        or (data.several is False and several and "is false, but several labels are described"),
-        "separator": task != "classify" and not writes and f"goes with classify and tasks that write, not with {task}",
-        "label": isinstance(data.label, list) and task != "classify" and f"is a single column in task {task}",
-    }
-    usual = FinetuneSection(task=task, data=DataSection())
-    for name, reason in useless.items():
-        if reason and getattr(section, name) != getattr(usual, name):
-            raise RecipeError(f"finetune.{name} {reason}.")
-    for name, reason in useless_data.items():
-        if reason and getattr(data, name) is not None:
-            raise RecipeError(f"finetune.data.{name} {reason}.")
+    if is_known and _is_given(section, "matrix_rate") and chosen_optimizer(section, base) == "adamw":
+        raise RecipeError("finetune.matrix_rate has no effect: it belongs to muon, and the optimizer is adamw.")
+
+
+def _is_given(section: FinetuneSection, name: str) -> bool:
+    """Whether a setting differs from its default. `name`: a key of finetune, or data.… for one of finetune.data."""
+    parent, _, key = name.rpartition(".")
+    part = section.data if parent else section
+    return getattr(part, key) != type(part).model_fields[key].default
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _check_metric(section: FinetuneSection) -> None:
-    """As far as it can be known before the data is read."""
-    kind = TASKS[section.task]
-    known = (*kind.metrics, "f1_macro") if issubclass(kind, ScoredTask) else ()
-    known = (*known, *MultiLabel.metrics) if kind is Classify else known
-    if section.metric not in (None, LOSS, *known):
-        raise metric_error(str(section.metric), section.task, kind.metrics if issubclass(kind, ScoredTask) else ())
+    """As far as it can be checked before the data is read."""
+    task = TASKS[section.task]
+    if section.metric not in (None, LOSS, *task.metrics_of_recipe()):
+        raise metric_error(str(section.metric), section.task, task.metrics)

@@ -22,6 +22,8 @@ from weft.recipe.file import check_section, read_recipe
 from weft.recipe.finetune import FinetunePlan
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
+from weft.tasks.example import Input
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.judging.evaluation import Evaluation, evaluate_on, score_on, training_facts
 from weft.tasks.judging.report import write_task_report
 from weft.tasks.judging.untuned import Untuned, ask_untuned
@@ -34,7 +36,6 @@ from weft.tasks.learning.splits import Splits, count_classes, read_data
 from weft.tasks.learning.train_once import count_trained, train_once
 from weft.tasks.learning.vocabulary import prepare_tokenizer
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.task import LOSS, Input, InputSpec, ScoredTask
 from weft.threads import thread_count_restored, use_threads
 from weft.train.budget import read_budget
 from weft.train.build import Built
@@ -171,7 +172,7 @@ def _over_seeds(
 ) -> dict[str, Any]:
     """Mean and standard deviation of the score over the seeds: on validation, and on the test data if there is any."""
     scores = [run.results["score"] for run in runs]
-    by_figure = isinstance(evaluation.task, ScoredTask) and evaluation.task.metric != LOSS
+    by_figure = evaluation.task.selection_metric is not None
     found = _spread(evaluation.score, scores) if by_figure else _spread("loss", [-score for score in scores])
     found["training_seconds"] = round(sum(run.results["training_seconds"] for run in runs), 1)
     if test is not None:

@@ -3,19 +3,19 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weft.errors import InputError, RecipeError
+from weft.errors import RecipeError
 from weft.model.network import Architecture
 from weft.model.positions import longest
 from weft.recipe.finetune import FinetuneSection
 from weft.recipe.model import ModelSection
-from weft.tasks.answer import Answer
-from weft.tasks.input_spec import input_spec_for
+from weft.tasks.batches import count_cut
+from weft.tasks.example import Input
+from weft.tasks.input_spec import InputSpec, input_spec_for
 from weft.tasks.judging.evaluation import say_cut
 from weft.tasks.learning.build import from_family, from_folder
 from weft.tasks.learning.lora import Adapted, adapt, freeze_backbone
 from weft.tasks.learning.splits import Splits
-from weft.tasks.rewrite import Rewrite
-from weft.tasks.task import Input, InputSpec, Task, count_cut
+from weft.tasks.task import Task
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.build import Built
 from weft.train.processes import local_device
@@ -41,11 +41,6 @@ class FinetuneInputs:
             assert section.model is not None
             built = from_folder(self.base / section.model, self.task, section.dropout, seed)
         input_spec = input_spec_for(built.saved, built.description, self.tokenizer, section.sequence_length)
-        if isinstance(self.task, Answer) and self.task.with_none and not input_spec.looks_ahead:
-            raise InputError(
-                "Some questions have no answer. Only an encoder (bert, roberta, modernbert …) can learn that: the "
-                "first token says it, and a decoder's has not read the question."
-            )
         self.task.prepare(built.network, self.splits.train.examples)
         if section.tune == "lora":
             adapt(built.network, section.lora_rank, seed)
@@ -62,39 +57,25 @@ class FinetuneInputs:
         return built, input_spec
 
     def fitted_to(self, built: Built, input_spec: InputSpec) -> "FinetuneInputs":
-        """With the head and the longest answer of a task that writes, which depend on the model and its tokenizer."""
-        task = self.task
-        if not isinstance(task, Rewrite):
-            return self
-        task = replace(task, head=built.description.head)
-        most = self.section.max_new_tokens
-        task = replace(task, most_new=most) if most else task.measured(self.splits.train.examples, input_spec)
-        return replace(self, task=task)
+        """With the task's settings that depend on the model and its tokenizer."""
+        train = self.splits.train.examples
+        return replace(self, task=self.task.for_model(built.description.head, input_spec, train, self.section))
 
     def training_inputs(self, saved: Architecture, input_spec: InputSpec) -> list[Input]:
-        """What the network reads. Raises RecipeError if it does not fit into the model's positions."""
+        """What the network reads. Raises InputError if it does not fit, or if the model cannot do the task."""
         examples = self.splits.train.examples
         inputs = self.task.inputs(examples, input_spec)
         self._check_room(saved, input_spec, inputs)
+        self.task.check_model(input_spec, examples[0])
         say_cut(count_cut(inputs), len(examples), input_spec)
         return inputs
 
     def _check_room(self, saved: Architecture, input_spec: InputSpec, inputs: list[Input]) -> None:
-        task, limit = self.task, longest(saved.embedding.positions)
+        limit = longest(saved.embedding.positions)
         if limit is None:
             return
         if (most := max(len(one.ids) for one in inputs)) > limit:
             raise RecipeError(
                 f"An input has {most:,} tokens even when it is cut, and the model reads {limit:,}: "
                 "finetune.data.separator is too long, or finetune.sequence_length too short."
-            )
-        if not isinstance(task, Rewrite):
-            return
-        # One example is enough: a source is cut to the room that is left, down to a single token.
-        example = replace(self.splits.train.examples[0], gold=None)
-        prompt = 1 if input_spec.has_source else len(task.inputs([example], input_spec)[0].ids)
-        if prompt + task.most_new - 1 > limit:  # the last token is written without being read
-            raise RecipeError(
-                f"An answer of up to {task.most_new:,} tokens (finetune.max_new_tokens) does not fit after its prompt: "
-                f"the model reads {limit:,} tokens in all (finetune.sequence_length)."
             )

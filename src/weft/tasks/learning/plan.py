@@ -16,8 +16,9 @@ from weft.model.network import Network
 from weft.progress import say
 from weft.recipe.finetune import FinetunePlan, FinetuneSection
 from weft.recipe.model import ModelSection
-from weft.tasks.rewrite import Rewrite
-from weft.tasks.task import Input, Task, TaskObjective, batch_of, groups
+from weft.tasks.batches import groups
+from weft.tasks.example import Input
+from weft.tasks.task import Task, TaskObjective, batch_of
 from weft.threads import use_threads
 from weft.tokens.order import Order
 from weft.train.budget import Budget, read_budget, steps_of
@@ -76,7 +77,7 @@ def choose(
         rate = min(max(rate, SLOWEST), FASTEST)
     values: dict[str, Any] = {
         "sequence_length": length,
-        "batch": min(WRITING_BATCH if isinstance(task, Rewrite) else BATCH, len(inputs)),
+        "batch": min(task.default_batch, len(inputs)),
         "optimizer": optimizer,
         "learning_rate": float(f"{rate:.2g}"),
         "matrix_rate": MUON_MATRICES if optimizer == "muon" else None,

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weft.errors import RecipeError, suggest
 from weft.progress import say
 from weft.recipe.finetune import FinetuneSection
-from weft.tasks.catalog import TASKS, asked_task
+from weft.tasks.catalog import TASKS
+from weft.tasks.example import Example
 from weft.tasks.labelled.data import LabelledSplit, Problems, checked_split, first_label, paths_of, read_split, some_of
 from weft.tasks.labelled.hold_out import hold_out
 from weft.tasks.labelled.overlap import find_overlap
-from weft.tasks.task import LOSS, Example, ScoredTask, Task
+from weft.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,15 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
     data = section.data
     assert data.train is not None
     paths = paths_of(data.train, base)
-    task = asked_task(section, first_label(paths, data, TASKS[section.task]))
+    task = TASKS[section.task].from_section(section, first_label(paths, data, TASKS[section.task]))
     train = read_split(task, paths, data)
     train = replace(train, examples=some_of(train.examples, data.limit, section.seed))
     others = {}
     for name, said in (("validation", data.validation), ("test", data.test)):
         others[name] = None if said is None else read_split(task, paths_of(said, base), data)
     # Before some are held out: they may be all that have a rare label.
-    task = checked_metric(task.with_labels_from(train.examples))
+    task = task.with_labels_from(train.examples)
+    task.check_metric()
     validation, notes = others["validation"], []
     if validation is None:
         train, validation, note = _held_out(task, train, section.seed)
@@ -68,21 +69,6 @@ def _held_out(task: Task, train: LabelledSplit, seed: int) -> tuple[LabelledSpli
     kept, held = ([train.examples[number] for number in numbers] for numbers in (found.kept, found.held))
     rest = LabelledSplit(f"{train.where} (held out)", held, Problems())
     return replace(train, examples=kept), rest, found.sentence(train.where)
-
-
-def checked_metric(task: Task) -> Task:
-    """An error if the metric that was named is none of this task with these labels."""
-    if isinstance(task, ScoredTask) and task.metric not in ("", LOSS, *task.known_metrics):
-        raise metric_error(task.metric, task.name, task.known_metrics)
-    return task
-
-
-def metric_error(metric: str, task: str, known: Sequence[str]) -> RecipeError:
-    known = (*known, LOSS)
-    return RecipeError(
-        f"finetune.metric: {metric} is no metric that can choose the best step of {task} on this data"
-        f"{suggest(metric, known)}. There are: {', '.join(known)}."
-    )
 
 
 def _say_split(task: Task, split: LabelledSplit) -> None:

@@ -1,18 +1,16 @@
 """One training run with one seed: train, restore the best weights, and score them on the validation data."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from weft.model.network import Network, count_parameters
-from weft.objectives.objective import Batch
 from weft.recipe.finetune import FinetunePlan
+from weft.tasks.example import Input
+from weft.tasks.input_spec import InputSpec
 from weft.tasks.labelled.data import some_of
 from weft.tasks.learning.finetune_inputs import FinetuneInputs
 from weft.tasks.learning.plan import spec_of
-from weft.tasks.task import LOSS, Example, Input, InputSpec, ScoredTask, Task, TaskObjective, batch_of, groups, read_off
+from weft.tasks.task import TaskObjective
 from weft.tokens.order import Order
 from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
@@ -20,7 +18,6 @@ from weft.train.loop import Hooks, train
 from weft.train.plan.machine import matmul_peak
 from weft.train.processes import local_device
 from weft.train.training_log import read_metrics
-from weft.train.validation import validate
 
 
 def train_once(
@@ -40,10 +37,10 @@ def train_once(
     questions = task.inputs(held_out, input_spec)
 
     def measure() -> dict[str, float]:
-        return _validate(task, network, held_out, questions)
+        return task.validation(network, held_out, questions)
 
     spec = spec_of(plan, seed)
-    best_by = f"validation_{task.deciding}" if isinstance(task, ScoredTask) and task.metric != LOSS else None
+    best_by = f"validation_{task.selection_metric}" if task.selection_metric else None
     hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(local_device(), spec.precision))
     order = Order((len(inputs),), (1.0,), seed)
     objective = TaskObjective(task, inputs, smoothing=plan.label_smoothing)
@@ -68,26 +65,6 @@ def train_once(
 
 def count_trained(network: Network) -> int:
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
-
-
-def _validate(task: Task, network: Network, examples: list[Example], inputs: list[Input]) -> dict[str, float]:
-    """The loss and, of a task that scores, its metrics; both from one pass through the network."""
-    if not isinstance(task, ScoredTask):
-        batches = (batch_of(task, [inputs[i] for i in part]) for part in groups(inputs))
-        return {"validation_loss": validate(network, batches)["validation_loss"]}
-    network.eval()
-    sums, counts = Counter[str](), Counter[str]()
-
-    def add_losses(batch: Batch, hidden: Tensor) -> None:
-        counts.update(batch.counts)
-        for kind, answers in batch.answers.items():
-            sums[kind] += float(answers.loss(network, hidden, batch.packed, 0.0))  # type: ignore[assignment]
-
-    found = read_off(task, network, examples, inputs, on_batch=add_losses)
-    network.train()
-    loss = sum(sums[kind] / max(counts[kind], 1) for kind in counts)
-    figures = {f"validation_{name}": value for name, value in task.figures(examples, found).items()}
-    return {"validation_loss": loss, **figures}
 
 
 def _logged_validation(folder: Path, step: int | None) -> dict[str, float]:

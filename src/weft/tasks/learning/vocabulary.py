@@ -12,7 +12,6 @@ from weft.recipe.model import TokenizerSection
 from weft.recipe.recipe import Recipe
 from weft.tasks.catalog import TASKS
 from weft.tasks.learning.splits import Splits
-from weft.tasks.rewrite import Rewrite
 from weft.tokenizer.build import build_tokenizer
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
@@ -42,7 +41,7 @@ def prepare_tokenizer(recipe: Recipe, section: FinetuneSection, splits: Splits, 
 
 def _texts(splits: Splits, task: str) -> Iterable[str]:
     """All that is read or written in training."""
-    writes = issubclass(TASKS[task], Rewrite)
+    writes = TASKS[task].writes
     for example in splits.train.examples:
         parts = [example.given] if isinstance(example.given, str) else list(example.given)
         yield " ".join(parts).replace("\n", " ")

@@ -1,0 +1,27 @@
+"""Inputs of like lengths, packed into batches without padding."""
+
+from collections.abc import Iterator, Sequence
+
+from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
+from weft.tasks.example import Input
+
+ANSWERED_TOKENS = 4096  # tokens in a batch of predictions; larger batches leave the CPU's caches
+
+
+def pack_inputs(inputs: Sequence[Input]) -> Packed:
+    segments = [one.segments for one in inputs]
+    known = [row for row in segments if row is not None]
+    # Without special tokens, a text of control characters has no tokens at all.
+    return pack([one.ids if len(one.ids) else [0] for one in inputs], known if known else None)
+
+
+def groups(inputs: Sequence[Input], most_tokens: int = ANSWERED_TOKENS) -> Iterator[list[int]]:
+    """Indices of inputs that go through the network together."""
+    order = order_by_length([one.ids for one in inputs])
+    for part in group_by_tokens([len(inputs[i].ids) for i in order], most_tokens):
+        yield [order[i] for i in part]
+
+
+def count_cut(inputs: Sequence[Input]) -> int:
+    """The number of examples that do not fit into one input."""
+    return len({one.example for one in inputs if one.was_cut})

@@ -1,0 +1,35 @@
+"""Tables of a report: precision, recall and F1 of each class, and the confusion matrix."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.evaluate.classes import per_class
+from weft.evaluate.judged import DetailTable
+
+_MOST_IN_MATRIX = 30  # labels; larger confusion matrices are unreadable
+_HEADINGS = ["", "precision", "recall", "F1", "support"]
+
+
+def score_table(title: str, scores: Sequence[tuple[str, Any]]) -> DetailTable:
+    """`scores`: a name and its `ClassScore` per row."""
+    rows = [
+        [name, f"{score.precision:.3f}", f"{score.recall:.3f}", f"{score.f1:.3f}", f"{score.support:,}"]
+        for name, score in scores
+    ]
+    return DetailTable(title, _HEADINGS, rows)
+
+
+def class_table(labels: Sequence[str], matrix: np.ndarray, title: str = "Classes") -> DetailTable:
+    return score_table(title, list(zip(labels, per_class(matrix), strict=True)))
+
+
+def confusion_table(labels: Sequence[str], matrix: np.ndarray) -> list[DetailTable]:
+    """An empty list if there are too many labels to read."""
+    if len(labels) > _MOST_IN_MATRIX:
+        return []
+    rows = [
+        [label, *(f"{count:,}" if count else "·" for count in row)] for label, row in zip(labels, matrix, strict=True)
+    ]
+    return [DetailTable("Confusion matrix: gold (rows) × predicted (columns)", ["", *labels], rows)]
