@@ -112,9 +112,9 @@ def columns_of(
     sample, good = _sample(rows, where)
     unasked = () if with_gold else task.gold_roles
     wanted = [COLUMN_ROLES[role] for role in task.roles if role not in unasked]
-    needed = {role: column for role, column in said.items() if role not in (*unasked, *task.optional_roles_roles)}
+    needed = {role: column for role, column in said.items() if role not in (*unasked, *task.optional_roles)}
     columns, guesses = find_columns(good, wanted, needed, where)
-    for role in task.optional_roles_roles:
+    for role in task.optional_roles:
         column = said.get(role, role)
         if column not in columns.values() and any(column in row.values for row in good):
             columns[role] = column
