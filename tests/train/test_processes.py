@@ -1,0 +1,138 @@
+"""What several processes agree on: samples, totals, gradients, who writes, when to stop."""
+
+import json
+
+import pytest
+import torch
+from thread_processes import run_as_processes
+
+import weft
+from weft.errors import RecipeError
+from weft.model.packed import pack
+from weft.objectives.objective import Batch, HeadObjective
+from weft.tokens.order import Order
+from weft.train.batches import StepBatches
+from weft.train.loop import Hooks, train
+from weft.train.optimizers import OptimizerSpec
+from weft.train.processes import Processes
+from weft.train.run_folder import claim
+from weft.train.schedules import Schedule
+from weft.train.spec import TrainSpec
+from weft.train.validation import validate
+
+SHAPE = {"vocabulary": 50, "layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
+
+
+class Counting(HeadObjective):
+    """Sample i counts upwards from i; samples have unequal lengths."""
+
+    def __len__(self):
+        return 40
+
+    def batch(self, samples, epochs, seed):
+        rows = [[(sample + place) % 50 for place in range(4 + sample % 5)] for sample in samples]
+        targets = torch.tensor([(token + 1) % 50 for row in rows for token in row])
+        return Batch(pack(rows), targets, counts={"causal": len(targets)})
+
+
+def spec(steps=4, **changes):
+    optimizer = OptimizerSpec(learning_rate=1e-2)
+    return TrainSpec(
+        steps, 12, Schedule(steps, "linear"), optimizer, **{"validate_every": 2, "log_every": 1, **changes}
+    )
+
+
+def run(folder, processes=None, settings=None, **options):
+    network = weft.create("gpt2", **SHAPE, embedding_dropout=0.0, seed=1).network
+    objective = Counting()
+    held_out = [objective.batch([sample], [0], 0) for sample in (1, 2, 3)]  # one process has more than the other
+    order = Order((len(objective),), (1.0,), 5)
+    state = train(
+        network, [objective], order, settings or spec(), folder, validation=held_out, processes=processes, **options
+    )
+    return network, state
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_the_slices_of_all_processes_are_the_whole_batch(world):
+    def samples(processes):
+        batches_of = StepBatches([Counting()], Order((40,), (1.0,), 5), spec(accumulation=2), processes)
+        return [row[0].item() for batch in batches_of(3) for row in batch.packed.split(batch.packed.tokens)]
+
+    parts = [samples(Processes(rank, world, "cpu")) for rank in range(world)]
+    assert sorted(sum(parts, [])) == sorted(samples(Processes(device="cpu")))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_two_processes_train_as_one_and_only_the_first_writes(tmp_path):
+    alone, expected = run(tmp_path / "alone")
+    found = run_as_processes(2, lambda processes: run(tmp_path / str(processes.rank), processes))
+    assert not (tmp_path / "1").exists()
+    for network, state in found:
+        assert (state.step, state.tokens, state.best) == (expected.step, expected.tokens, expected.best)
+        assert state.best_loss == pytest.approx(expected.best_loss, rel=1e-5)
+        for name, parameter in alone.named_parameters():
+            torch.testing.assert_close(network.get_parameter(name), parameter, atol=1e-5, rtol=1e-4)
+    (first, _), (second, _) = found
+    assert all(map(torch.equal, first.parameters(), second.parameters()))
+    losses = [
+        [json.loads(line)["loss"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("alone", "0")
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert (tmp_path / "0/checkpoints/step-000004").is_dir()
+
+
+def test_all_processes_stop_together_for_the_first_ones_reason(tmp_path):
+    def states(processes):
+        rule = (lambda facts, state: "enough") if processes.is_first else (lambda facts, state: None)
+        return run(tmp_path / str(processes.rank), processes, hooks=Hooks(stop_rules=[rule]))[1]
+
+    assert [(state.step, state.stopped) for state in run_as_processes(2, states)] == [(2, "enough")] * 2
+
+
+def test_validation_in_parts_is_validation_of_everything():
+    network = weft.create("gpt2", **SHAPE, embedding_dropout=0.0, seed=1).network
+    batches = [Counting().batch([sample], [0], 0) for sample in range(5)]
+    whole = validate(network, batches)
+    for found in run_as_processes(2, lambda processes: validate(network, batches, processes=processes)):
+        assert found == pytest.approx(whole)
+
+
+def test_more_processes_than_samples_are_refused(tmp_path):
+    with pytest.raises(RecipeError, match="12 samples, fewer than the 13 processes"):
+        run(tmp_path, Processes(0, 13, "cpu"))
+
+
+def test_dropout_differs_between_processes_and_the_first_keeps_the_seed_of_one():
+    seeds = [Processes(rank, 8, "cpu").step_seed(3, step) for rank in range(8) for step in range(20)]
+    assert len(set(seeds)) == len(seeds)
+    assert seeds[:20] == [Processes(device="cpu").step_seed(3, step) for step in range(20)]
+
+
+def test_what_processes_agree_on():
+    def agreed(processes):
+        numbers = {"all": 1, f"only {processes.rank}": processes.rank + 1}
+        return processes.add_up(numbers), processes.any(processes.rank == 1), processes.broadcast(processes.rank)
+
+    assert run_as_processes(2, agreed) == [({"all": 2, "only 0": 1, "only 1": 2}, True, 0)] * 2
+
+
+def test_the_first_goes_ahead(tmp_path):
+    def work(processes):
+        with processes.first_goes_ahead():
+            if processes.is_first:
+                (tmp_path / "made").write_text("by the first")
+            return (tmp_path / "made").read_text()
+
+    assert run_as_processes(2, work) == ["by the first"] * 2
+
+
+def test_one_of_the_processes_claims_the_folder(tmp_path):
+    from weft.recipe.recipe import Recipe
+
+    def work(processes):
+        with claim(tmp_path / "run", Recipe(), tmp_path, resume=False, processes=processes):
+            return json.loads((tmp_path / "run/weft.json").read_text())["kind"]
+
+    assert run_as_processes(2, work) == ["run", "run"]

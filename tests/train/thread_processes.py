@@ -1,0 +1,51 @@
+"""Processes that are threads of one process: enough to test what several of them agree on."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from weft.train.processes import Processes
+
+
+@dataclass(frozen=True)
+class Shared:
+    barrier: threading.Barrier
+    values: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ThreadProcesses(Processes):
+    device: str = "cpu"
+    shared: Shared = field(kw_only=True)
+
+    def gather(self, value):
+        self.shared.values[self.rank] = value
+        self.shared.barrier.wait()
+        found = [self.shared.values[rank] for rank in range(self.world)]
+        self.shared.barrier.wait()  # nobody writes before all have read
+        return found
+
+    @torch.no_grad()
+    def sum_(self, tensors):
+        of_all = self.gather([tensor.clone() for tensor in tensors])
+        for place, tensor in enumerate(tensors):
+            tensor.copy_(sum(of_one[place] for of_one in of_all))
+
+
+def run_as_processes(world: int, work: Callable[[Processes], Any]) -> list[Any]:
+    """What `work` returns in each process. An error in one ends them all."""
+    first = ThreadProcesses(0, world, shared=Shared(threading.Barrier(world, timeout=60)))
+
+    def run(rank: int) -> Any:
+        try:
+            return work(replace(first, rank=rank))
+        except BaseException:
+            first.shared.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(world) as pool:
+        return list(pool.map(run, range(world)))
