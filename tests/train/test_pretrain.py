@@ -299,7 +299,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_so(place, tmp_path, capsys
     newest.write_bytes(newest.read_bytes()[:-1] + b"x")
     pretrain(made, place, tmp_path / "run", resume=True)
     said = capsys.readouterr().err
-    assert "network.safetensors is damaged. Passing over" in said
+    assert "network.safetensors is damaged. Skipping" in said
     assert "Resuming from step 4" in said
     assert (tmp_path / "run/model/model.safetensors").read_bytes() == before
 

@@ -1,14 +1,16 @@
-"""What pre-training learns: how a stretch of tokens becomes a question and its answer.
+"""What a model learns in pre-training: how token sequences become inputs and targets, and the loss.
 
-objective        the protocol: samples -> batch -> loss and scores
-causal           guess the next token
-masking          which tokens are hidden, and what stands in their place
-masked           masked language modelling on stretches of text
-sentence_pairs   two segments of a document, or of two, or swapped
-masked_pairs     masked language modelling and a question about the pair, jointly
-spans            cut spans out, ask for them behind sentinels
-corrupted        span corruption on stretches of text
-catalog          all of them by the names a recipe uses
+objective         the protocol: samples -> batch -> loss and scores
+answers           targets of heads other than the language head
+transfer          a batch to a GPU in one copy
+causal            predict the next token
+masking           which tokens are masked, and what replaces them
+masked            masked language modelling
+sentence_pairs    two segments: consecutive, from two documents, or swapped
+masked_pairs      masked language modelling and a label of the pair, jointly
+spans             cut spans out of a sequence; sentinels mark them
+span_corruption   span corruption for encoder–decoders
+catalog           all of them by the names a recipe uses
 
 Everything random is a function of (seed, epoch, sample).
 """

@@ -17,11 +17,8 @@ from weft.tokenizer.special import SENTINELS
 from weft.tokenizer.tokenizer import SpecialRole, Tokenizer
 from weft.tokens.shards import TokenShards
 
-DEFAULT_OBJECTIVE = {
-    "masked": "masked",
-    "causal": "causal",
-    "seq2seq": "span",
-}  # a family's head -> what it is pre-trained on
+# The language head of a family -> the objective it is pre-trained with by default.
+DEFAULT_OBJECTIVE = {"masked": "masked", "causal": "causal", "seq2seq": "span"}
 
 
 PretrainObjective = Causal | Masked | MaskedPairs | SpanCorruption

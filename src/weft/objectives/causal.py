@@ -1,4 +1,4 @@
-"""Causal language modelling: guess each token from those before it, −Σ log p(x_t | x_<t)."""
+"""Causal language modelling: predict each token from those before it, −Σ log p(x_t | x_<t)."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -13,9 +13,9 @@ from weft.tokens.shards import TokenShards
 
 @dataclass(frozen=True)
 class Causal(HeadObjective):
-    """Sample i is `length` tokens of the tape, one token further for the targets; nothing is wasted.
+    """Sample i is `length` consecutive tokens; the targets are shifted by one.
 
-    The first `seen` tokens of a sample are the last of the one before: they give context and are not scored again.
+    The first `seen` tokens of a sample repeat the last of the sample before. They are context and are not scored again.
     """
 
     shards: TokenShards
@@ -27,8 +27,8 @@ class Causal(HeadObjective):
         return max(0, (len(self.shards) - 1 - self.seen) // (self.length - self.seen))
 
     def with_context(self) -> "Causal":
-        """As a text is read: a quarter of each sample is there for context. Samples that begin from nothing guess their
-        first words worse than the model can, and the shorter they are, the more it weighs.
+        """The same with a quarter of each sample as context. Without context the first tokens of a sample are predicted
+        worse than the model can, and the shorter the samples, the more that weighs.
         """
         return replace(self, seen=self.length // 4)
 

@@ -1,4 +1,4 @@
-"""Masked language modelling on stretches of the tape: [CLS] … [SEP], some tokens hidden."""
+"""Masked language modelling on consecutive tokens, [CLS] … [SEP]."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ from weft.tokens.shards import TokenShards
 @dataclass(frozen=True)
 class Masked(HeadObjective):
     shards: TokenShards
-    length: int  # with the frame
+    length: int  # including [CLS] and [SEP]
     vocabulary: Vocabulary
     frame: tuple[int, int]  # [CLS], [SEP]
     spec: MaskSpec = DEFAULT_MASKING
@@ -42,7 +42,7 @@ def masked_batch(
     vocabulary: Vocabulary,
     segments: list[np.ndarray] | None = None,
 ) -> Batch:
-    """Hide tokens of each text by its own chance; ask for them."""
+    """Mask each text with its own random generator. The masked tokens are the targets."""
     inputs, rows, targets, start = [], [], [], 0
     for text, sample, epoch in zip(texts, samples, epochs, strict=True):
         turn = cover_round(spec, epoch) if spec.unit == "cover" else epoch

@@ -1,4 +1,4 @@
-"""Masked language modelling and a question about two segments, jointly: [CLS] A [SEP] B [SEP] (Devlin et al. 2019)."""
+"""Masked language modelling and a label of two segments, jointly: [CLS] A [SEP] B [SEP] (Devlin et al. 2019)."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -16,9 +16,9 @@ from weft.objectives.sentence_pairs import SentencePairs
 @dataclass(frozen=True)
 class MaskedPairs(HeadObjective):
     pairs: SentencePairs
-    length: int  # with [CLS] and two [SEP]
+    length: int  # including [CLS] and two [SEP]
     vocabulary: Vocabulary
-    frame: tuple[int, int]
+    frame: tuple[int, int]  # [CLS], [SEP]
     spec: MaskSpec = DEFAULT_MASKING
     head: ClassVar[str] = "masked+next-sentence"
 
@@ -29,7 +29,7 @@ class MaskedPairs(HeadObjective):
         begin, end = np.asarray(self.frame[:1]), np.asarray(self.frame[1:])
         texts, segments, labels = [], [], []
         for sample, epoch in zip(samples, epochs, strict=True):
-            # A stream of its own: the pair must not change when the masking draws more or fewer numbers.
+            # A generator of its own: the pair must not depend on how many numbers masking draws.
             pair = self.pairs.pair(sample, self.length - 3, sample_generator(seed + 1, epoch, sample))
             first, second = np.concatenate([begin, pair.first, end]), np.concatenate([pair.second, end])
             texts.append(np.concatenate([first, second]))

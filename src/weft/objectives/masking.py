@@ -1,8 +1,8 @@
-"""Masked language modelling (Devlin et al. 2019, section 3.1): hide some tokens, ask for them back.
+"""Which tokens are masked, and what replaces them (Devlin et al. 2019, section 3.1).
 
-Which tokens: single ones, whole words, or spans (Joshi et al. 2020); special tokens never. Or the cover schedule: k
-disjoint masks of a sequence, used in k successive epochs, that together hide every token exactly once.
-What stands there: 80 % the mask token, 10 % a random token, 10 % the token itself, so that the model cannot trust any.
+Masked are single tokens, whole words, or spans (Joshi et al. 2020), never special tokens. The cover schedule has k
+disjoint masks of a sequence for k successive epochs, which together mask every token exactly once.
+Of the masked tokens 80 % become the mask token and 10 % a random token. 10 % stay, so that the model cannot trust any.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from typing import Literal
 
 import numpy as np
 
-SPAN_CHANCE, LONGEST_SPAN = 0.2, 10  # SpanBERT: lengths from a geometric distribution, cut at ten
+SPAN_CHANCE, LONGEST_SPAN = 0.2, 10  # SpanBERT: p of the geometric distribution of lengths, and its cut-off
 
 
 @dataclass(frozen=True)
 class MaskSpec:
     share: float = 0.15
     unit: Literal["token", "word", "span", "cover"] = "token"
-    hidden: float = 0.8  # of the chosen: the mask token
-    random: float = 0.1  # a random token; the rest stay
+    hidden: float = 0.8  # share of the masked that become the mask token
+    random: float = 0.1  # share that become a random token; the rest stay
 
 
 DEFAULT_MASKING = MaskSpec()
@@ -26,20 +26,20 @@ DEFAULT_MASKING = MaskSpec()
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking must know of a tokenizer."""
+    """What masking needs to know of a tokenizer."""
 
     size: int
     mask: int
     special: frozenset[int]
-    continues: np.ndarray | None = None  # (size,) true for pieces that go on inside a word
+    continues: np.ndarray | None = None  # (size,) true for pieces that continue a word
 
 
 def mask_tokens(
     ids: np.ndarray, spec: MaskSpec, vocabulary: Vocabulary, rng: np.random.Generator, *, epoch: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """-> (what the model reads, the places it is asked about in rising order).
+    """Returns what the model reads, and the masked positions in rising order.
 
-    With the cover schedule, `rng` must be seeded alike for `1 / share` successive epochs (see `cover_round`).
+    With the cover schedule, `rng` must have the same seed in `1 / share` successive epochs (see `cover_round`).
     """
     free = np.flatnonzero(~np.isin(ids, list(vocabulary.special)))
     places = np.sort(_choose(ids, free, spec, vocabulary, rng, epoch))
@@ -47,7 +47,7 @@ def mask_tokens(
 
 
 def cover_round(spec: MaskSpec, epoch: int) -> int:
-    """Epochs that share a partition: seed the generator with this, not with the epoch."""
+    """A number that epochs with the same partition share. Seed the generator with it instead of the epoch."""
     return epoch // _parts(spec)
 
 
@@ -74,21 +74,21 @@ def _choose(
 
 
 def _round_fairly(number: float, rng: np.random.Generator) -> int:
-    """Up or down by chance, so that the mean is exact also for short sequences; one at the least."""
+    """Rounded up or down at random, so that the mean is exact for short sequences too; at least 1."""
     return max(1, int(number + rng.random()))
 
 
 def _words(ids: np.ndarray, free: np.ndarray, vocabulary: Vocabulary) -> list[np.ndarray]:
-    """The maskable places, grouped into words: a piece that continues joins its left neighbour."""
+    """The maskable positions, grouped into words: a piece that continues a word joins its left neighbour."""
     if vocabulary.continues is None:
         return np.split(free, len(free))
     starts = ~vocabulary.continues[ids[free]]
-    starts |= np.diff(free, prepend=-2) != 1  # a special token between them ends a word
+    starts |= np.diff(free, prepend=-2) != 1  # a special token ends a word
     return np.split(free, np.flatnonzero(starts)[1:])
 
 
 def _take_groups(groups: list[np.ndarray], wanted: int, rng: np.random.Generator) -> np.ndarray:
-    """Whole groups in random order, as long as they fit; the first always."""
+    """Groups in random order, each if it still fits; the first in any case."""
     taken: list[np.ndarray] = []
     for index in rng.permutation(len(groups)):
         room = wanted - sum(map(len, taken))
@@ -100,7 +100,7 @@ def _take_groups(groups: list[np.ndarray], wanted: int, rng: np.random.Generator
 
 
 def _take_spans(words: list[np.ndarray], wanted: int, rng: np.random.Generator) -> np.ndarray:
-    """Runs of words, their number drawn from a geometric distribution, until enough tokens are covered."""
+    """Spans of words with lengths from a geometric distribution, until enough tokens are masked."""
     chosen: set[int] = set()
     for _ in range(10 * len(words)):
         if len(chosen) >= wanted:

@@ -1,10 +1,10 @@
-"""Two segments of text, and a question about them.
+"""Two segments of text, A and B, with a label.
 
-Next sentence (Devlin et al. 2019): half of the time B follows A in its document, half of the time B comes from another.
-Sentence order (Lan et al. 2020): A and B always follow each other; half of the time they are swapped.
+Next sentence (Devlin et al. 2019): in half of the pairs B follows A in its document, in half it is from another one.
+Sentence order (Lan et al. 2020): A and B are consecutive; in half of the pairs they are swapped.
 
-A sample is a sentence that is not the last of its document. A begins with it and takes whole sentences until about half
-the room is full (a random share now and then, so that lengths vary); B takes the rest, as said.
+A sample is a sentence that is not the last of its document. A starts with it and takes whole sentences until about half
+of the tokens are used; B takes the rest. Some pairs are cut to a random shorter length.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ import numpy as np
 from weft.errors import InputError
 from weft.tokens.shards import TokenShards
 
-_SHORTENED_SHARE = 0.1  # BERT's share of samples that are cut to a random shorter length
+_SHORTENED_SHARE = 0.1  # of pairs that are cut to a random shorter length, as in BERT
 
 
 @dataclass(frozen=True)
 class SentencePair:
     first: np.ndarray
     second: np.ndarray
-    label: int  # 0: as in the document; 1: from elsewhere, or swapped. transformers' order of the two
-    places: tuple[slice, slice]  # where they stand on the tape
+    label: int  # 0: as in the document; 1: from another document, or swapped (transformers' numbering)
+    places: tuple[slice, slice]  # of the two in the token shards
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SentencePairs:
         return len(self._anchors)
 
     def pair(self, sample: int, most_tokens: int, rng: np.random.Generator) -> SentencePair:
-        """A pair of at most `most_tokens` tokens in all, separators left out."""
+        """A pair of at most `most_tokens` tokens together, without separators."""
         if rng.random() < _SHORTENED_SHARE:
             most_tokens = int(rng.integers(2, max(most_tokens, 3)))
         start = int(self._anchors[sample])
@@ -64,7 +64,7 @@ class SentencePairs:
 
     @cached_property
     def _last(self) -> np.ndarray:
-        """Of each document, the number of its last sentence."""
+        """The number of each document's last sentence."""
         return np.searchsorted(self._ends, self.shards.documents)
 
     @cached_property
@@ -78,13 +78,13 @@ class SentencePairs:
         return int(self._last[self._document_of(sentence)])
 
     def _middle(self, start: int, last: int, room: int) -> int:
-        """The first sentence of B: as many as fit into `room` go to A, one at the least, and one is left for B."""
+        """The first sentence of B. A gets as many as fit into `room` tokens; each gets at least one."""
         begin = self._begin(start)
         fitting = int(np.searchsorted(self._ends, begin + room, side="right"))
         return min(max(fitting, start + 1), last)
 
     def _elsewhere(self, document: int, rng: np.random.Generator) -> slice:
-        """From a random sentence of a random other document to that document's end."""
+        """From a random sentence of a random other document to the end of that document."""
         other = int(rng.integers(len(self._last) - 1))
         other += other >= document
         first = int(self._last[other - 1]) + 1 if other else 0
@@ -94,7 +94,7 @@ class SentencePairs:
         return int(self._ends[sentence - 1]) if sentence else 0
 
     def _span(self, first: int, last: int) -> slice:
-        """The tape from one sentence to another; a document's separator, at its very end, is left out."""
+        """The tokens from one sentence to another, without the separator at the end of a document."""
         end = int(self._ends[last])
         return slice(self._begin(first), end - int(last == self._last_sentence(last)))
 
@@ -103,7 +103,7 @@ class SentencePairs:
 
 
 def _shorten(first: slice, second: slice, most_tokens: int) -> tuple[slice, slice]:
-    """Cut the longer of the two until both fit: A loses its beginning, B its end, so that they still meet."""
+    """Cut the longer of the two until both fit: A at its start, B at its end, so that they stay adjacent."""
     over = (first.stop - first.start) + (second.stop - second.start) - most_tokens
     while over > 0:
         a, b = first.stop - first.start, second.stop - second.start

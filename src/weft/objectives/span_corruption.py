@@ -1,4 +1,4 @@
-"""Span corruption on stretches of the tape, for encoder–decoders."""
+"""Span corruption of consecutive tokens, for encoder–decoders."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,10 +15,10 @@ from weft.tokens.shards import TokenShards
 @dataclass(frozen=True)
 class SpanCorruption(HeadObjective):
     shards: TokenShards
-    length: int  # of the stretch, before it is cut
+    length: int  # tokens before spans are cut out
     sentinels: tuple[int, ...]
-    end: int  # closes source and target
-    start: int  # what the decoder reads first
+    end: int  # last token of source and target
+    start: int  # first token that the decoder reads
     share: float = 0.15
     mean_length: float = 3.0
     head: ClassVar[str] = "seq2seq"

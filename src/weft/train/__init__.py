@@ -1,23 +1,29 @@
 """From a recipe to a trained model.
 
-pretrain      the command: recipe -> run folder
-run_folder    whose folder it is, what was planned, what came out
-data          corpus -> tokenizer, token shards
-build         the network a recipe asks for
-materials     a plan -> network, batches, the loop's settings
-planner       what a recipe leaves open is chosen; the time you have is the dial
-scaling       how large a model, how large a batch: the rules
-budget        20m, 2000 steps, 50M tokens, 3 epochs
-trial         what a step costs here
-machine       the matmul peak, whether bfloat16 is fast
-memory        freed memory stays in the process
+pretrain          the command: recipe -> run folder
+pretrain_goal     what a recipe asks for, checked first
+pretrain_inputs   tokenizer and tokens; with a plan: network, objectives, settings
+run_folder        the folder of a run: owner, plan, results
+data              corpus -> tokenizer and token shards
+build             the network a recipe asks for
+budget            20m, 2000 steps, 50M tokens, 3 epochs
+plan/             fills in what a recipe leaves open: rules, and measurements of this machine
 
-loop          the one training loop
-schedules     step -> learning rate
-optimizers    AdamW, and Muon for matrices
-checkpoints   everything a run needs to go on, whole or not there
-validation    held-out batches, and what a loss on them means
-samples       what the model does by now
-record        metrics.jsonl, train.log, TensorBoard, the line for people
-report        report.html
+loop              the one training loop
+batches           the batches of a step
+prefetch          batches made ahead in a thread
+step              the loss of a batch as one module
+engine            backward, clipping, optimizers, checkpoints
+processes         what several processes agree on
+state             what a run remembers from step to step
+spec              the settings of the loop
+schedules         step -> learning rate
+optimizers        AdamW, and Muon for matrices
+checkpoints       complete or not there
+signals           Ctrl-C and SIGTERM
+validation        the loss on held-out text, also in other units
+samples           a text that shows what the model can do
+ngram_baseline    an n-gram model on the same text
+training_log      metrics.jsonl, train.log, TensorBoard, progress
+report            report.html
 """

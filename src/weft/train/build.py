@@ -1,8 +1,8 @@
-"""The network that a recipe asks for: fresh weights of a family, or those of a folder, with the head it will learn.
+"""The network that a recipe asks for: fresh weights of a family, or those of a folder, with the head to be trained.
 
-Pre-training goes without dropout unless asked for, as small models on much text never see a sample often enough to
-learn it by heart; the folder that is written keeps the family's own rates, for fine-tuning. So there are two
-architectures with the same weights: the one that is trained and the one that is saved.
+Pre-training uses no dropout by default, since a small model rarely sees a sample often enough to memorize it. The saved
+model keeps the family's dropout rates, for fine-tuning. So there are two architectures with the same weights: the one
+that is trained and the one that is saved.
 """
 
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -32,12 +32,12 @@ _TOKEN_ROLES: dict[str, tuple[SpecialRole, ...]] = {
 
 @dataclass(frozen=True)
 class Built:
-    network: Network  # as it is trained
-    saved: Architecture  # as it is written
+    network: Network  # the trained architecture
+    saved: Architecture
     description: Description
 
     def to_save(self) -> Network:
-        """The same weights in the architecture that is written."""
+        """A network of the saved architecture with the trained weights."""
         network = Network(self.saved)
         network.load_state_dict(self.network.state_dict())
         return network.eval()
@@ -54,13 +54,13 @@ def build_network(
     limit = longest(built.saved.embedding.positions)
     if limit is not None and length > limit:
         raise RecipeError(
-            f"pretrain.sequence_length is {length:,}, but the model reads at most {limit:,} tokens. Shorten it, or set "
+            f"pretrain.sequence_length is {length:,}, but the model reads at most {limit:,} tokens. Lower it, or set "
             "model.positions."
         )
     if tokenizer.vocabulary > built.saved.vocabulary:
         raise RecipeError(
             f"The tokenizer has {tokenizer.vocabulary:,} tokens, the model {built.saved.vocabulary:,}: they do not "
-            "belong together."
+            "belong together. Use the model's own tokenizer."
         )
     config = {**built.description.config, **token_ids(tokenizer, built.saved)}
     return replace(built, description=replace(built.description, config=config))
@@ -77,7 +77,7 @@ def _from_family(
 
 
 def fresh_network(architecture: Architecture, seed: int) -> Network:
-    """To be trained from nothing: where norms come first, blocks begin by adding nothing."""
+    """A network with fresh weights. With pre-norm, the output matrices of the blocks start at zero."""
     network = create_network(architecture, seed)
     stacks = [stack for stack in (architecture.encoder, architecture.decoder) if stack is not None]
     if all(block.order == "pre" for stack in stacks for block in stack.blocks):
@@ -86,7 +86,7 @@ def fresh_network(architecture: Architecture, seed: int) -> Network:
 
 
 def family_settings(section: ModelSection, tokenizer: Tokenizer, length: int) -> dict[str, Any]:
-    """What the recipe says of a fresh model, with the vocabulary and the positions that it needs."""
+    """The recipe's settings of a fresh model, with vocabulary and positions filled in."""
     assert section.family is not None
     settings = {key: value for key, value in section.settings().items() if key not in ("family", "labels", "head")}
     names = {knob.name for knob in fields(find_family(section.family))}
@@ -94,7 +94,7 @@ def family_settings(section: ModelSection, tokenizer: Tokenizer, length: int) ->
     if "pad" in names and (pad := tokenizer.id_of("pad")) is not None:
         settings.setdefault("pad", pad)
     if "positions" in names and section.size is None:
-        # RoBERTa counts from behind its padding.
+        # RoBERTa's positions start after the padding id.
         before = settings.get("pad", 1) + 1 if section.family == "roberta" else 0
         settings.setdefault("positions", length + before)
     return settings
@@ -105,7 +105,7 @@ def _from_folder(folder: Path, head: str, dropout: float | None, seed: int) -> B
     family = description.family
     if family is None:  # weft's own format
         if not set(head.split("+")) <= set(network.heads):
-            raise RecipeError(f"{folder} has no {head} head, and it is no family's that could be given one.")
+            raise RecipeError(f"{folder} has no {head} head, and a model in weft's own format cannot get a new one.")
         architecture = network.architecture
         has_none = _with_dropout(architecture, 0.0) == architecture
         trained = Network(_with_dropout(architecture, dropout or 0.0, everywhere=has_none))
@@ -116,13 +116,13 @@ def _from_folder(folder: Path, head: str, dropout: float | None, seed: int) -> B
     loaded, fresh = network.state_dict(), trained.state_dict()
     missing = [name for name in fresh if name not in loaded]
     if missing:
-        say(f"{folder} has no {head} head; it gets a fresh one.")
+        say(f"{folder} has no {head} head: it gets a fresh one.")
     trained.load_state_dict({name: loaded.get(name, tensor) for name, tensor in fresh.items()})
     return Built(trained, saved, replace(description, head=head, labels=()))
 
 
 def dropout_rates(family: Family | type[Family], given: set[str], dropout: float | None) -> dict[str, Any]:
-    """Every dropout rate of the family that was not set in so many words."""
+    """Dropout rates of the family by setting. Without `dropout`: 0 for all that are not `given`."""
     names = [knob.name for knob in fields(family) if knob.name.endswith("dropout")]
     if dropout is None:
         return {name: 0.0 for name in names if name not in given}
@@ -130,7 +130,7 @@ def dropout_rates(family: Family | type[Family], given: set[str], dropout: float
 
 
 def _with_dropout(spec: Any, rate: float, *, everywhere: bool = False) -> Any:
-    """The same with this rate where it has dropout, or everywhere."""
+    """The same specification with this rate where it has dropout, or everywhere."""
     changed: dict[str, Any] = {}
     for knob in fields(spec):
         value = getattr(spec, knob.name)

@@ -1,9 +1,9 @@
-"""What a run needs to go on: weights, optimizer state and the step. Everything random is a function of seed and
-step, so there is nothing else to keep.
+"""What a run needs to resume: weights, optimizer state and the step. Everything random is a function of seed and step,
+so there is nothing else to keep.
 
 `checkpoints/step-000200/` holds `network.safetensors`, `optimizer.safetensors`, `state.json` and a manifest with
-hashes. A checkpoint is swapped into place whole; on reading, one whose files do not match its manifest is passed
-over, and said so.
+hashes. A checkpoint is renamed into place once complete. One whose files do not match its manifest is skipped with a
+message.
 """
 
 import re
@@ -29,7 +29,7 @@ CHECKPOINTS, STATE = "checkpoints", "state.json"
 def save_checkpoint(
     folder: Path, step: int, network: Network, optimizers: Sequence[Optimizer], *, keep: int, state: dict[str, Any]
 ) -> Path:
-    """Write `folder/step-…`; of the older ones the newest `keep` − 1 stay, and what `state["best"]` names."""
+    """Write `folder/step-…`. Of the older checkpoints the newest `keep` − 1 stay, and the step `state["best"]`."""
     place = folder / f"step-{step:06}"
     weights = {name: parameter.detach() for name, parameter in network.named_parameters()}
     with replace_folder(place, mark=STATE) as new:
@@ -45,7 +45,7 @@ def save_checkpoint(
 
 
 def list_checkpoints(folder: Path) -> list[int]:
-    """The steps there are checkpoints of, rising."""
+    """The steps of all checkpoints, rising."""
     if not folder.is_dir():
         return []
     names = [re.fullmatch(r"step-(\d+)", item.name) for item in folder.iterdir()]
@@ -53,7 +53,7 @@ def list_checkpoints(folder: Path) -> list[int]:
 
 
 def restore_newest(folder: Path, network: Network, optimizers: Sequence[Optimizer]) -> dict[str, Any] | None:
-    """Load the newest whole checkpoint into the network and the optimizers; its state, or none if there is none."""
+    """Load the newest intact checkpoint. Returns its state, or None if there is none."""
     for step in reversed(list_checkpoints(folder)):
         place = folder / f"step-{step:06}"
         try:
@@ -61,7 +61,7 @@ def restore_newest(folder: Path, network: Network, optimizers: Sequence[Optimize
                 raise FolderError(f"{place / broken[0]} is damaged.")
             state = read_json(place / STATE)
         except FolderError as error:
-            say(f"{error} Passing over this checkpoint.")
+            say(f"{error} Skipping this checkpoint.")
             continue
         _restore(place, network, optimizers)
         return state
@@ -78,15 +78,15 @@ def restore_weights(place: Path, network: Network) -> None:
     weights = load_file(place / "network.safetensors")
     parameters = dict(network.named_parameters())
     if wrong := sorted(set(weights) ^ set(parameters)):
-        raise FolderError(f"{place} is of another model: {wrong[0]} is not in both.")
+        raise FolderError(f"{place} is a checkpoint of another model: {wrong[0]} is not in both.")
     for name, parameter in parameters.items():
         if weights[name].shape != parameter.shape:
-            raise FolderError(f"{place} is of another model: {name} has another shape.")
+            raise FolderError(f"{place} is a checkpoint of another model: {name} has another shape.")
         parameter.copy_(weights[name])
 
 
 def _optimizer_tensors(network: Network, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """`exp_avg/encoder.blocks.0…` -> tensor."""
+    """Tensors by state and parameter: `exp_avg/encoder.blocks.0…`."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
     return {
         f"{key}/{names[parameter]}": value.contiguous()
@@ -104,5 +104,5 @@ def _fill_optimizers(tensors: dict[str, Tensor], network: Network, optimizers: S
     for name, tensor in tensors.items():
         key, _, parameter_name = name.partition("/")
         parameter = parameters[parameter_name]
-        # Into memory of torch's own, aligned as it always is: how a kernel goes about its work can depend on that.
+        # A copy in memory that torch aligns: the rounding of a kernel can depend on the alignment.
         owner[parameter].state[parameter][key] = tensor.to(parameter.device, copy=True)

@@ -1,6 +1,6 @@
-"""From a recipe's corpus to what training reads: a tokenizer, and token shards for each source and split.
+"""From a recipe's corpus to a tokenizer, and token shards for each source and split.
 
-Both are kept in the run folder, so that resuming neither reads nor tokenizes the corpus again.
+Both are kept in the run folder, so that a resumed run does not read the corpus again.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,9 +28,9 @@ from weft.tokens.shards import TokenShards, build_shards, open_shards
 
 @dataclass(frozen=True)
 class TrainingSource:
-    """Where the documents of each split come from."""
+    """A source of documents, by split."""
 
-    files: tuple[Path, ...]  # what a tokenizer learns from: held-out text included, unless it has files of its own
+    files: tuple[Path, ...]  # the tokenizer is trained on these, held-out text included
     weight: float
     texts: Callable[[SplitName], Iterator[str]] = field(repr=False)
     reading: Reading = field(default_factory=Reading)
@@ -38,7 +38,7 @@ class TrainingSource:
 
 @dataclass(frozen=True)
 class TokenizedCorpus:
-    splits: dict[SplitName, list[TokenShards]]  # a folder of shards per source, the empty ones left out but in training
+    splits: dict[SplitName, list[TokenShards]]  # one per source; held-out splits lack sources without text
     weights: tuple[float, ...]
 
 
@@ -52,7 +52,7 @@ def find_training_sources(section: CorpusSection, base: Path, unit: Unit) -> lis
     for entry in section.sources:
         path = (base / entry.path).resolve()
         if path in seen:
-            raise RecipeError(f"corpus.sources: {entry.path} is the same as {seen[path]}; raise its weight instead.")
+            raise RecipeError(f"corpus.sources: {entry.path} is the same as {seen[path]}. Raise its weight instead.")
         seen[path] = entry.path
         listing = list_files([base / entry.path], entry.format)
         listing.say_passed_over()
@@ -69,12 +69,12 @@ def _splitter(files: tuple[Path, ...], reading: Reading, shares: Shares) -> Call
 
 
 def corpus_folder_sources(folder: Path, unit: Unit) -> list[TrainingSource]:
-    """Of a folder that `weft corpus` wrote, or one with a train folder or file in it."""
+    """Sources of a folder that `weft corpus` wrote, or of one with a train folder or file."""
     if not folder.is_dir():
         raise FolderError(f"{folder} is not a corpus folder.")
     if is_corpus(folder):
         sources = [_built_source(folder, facts) for facts in read_json(folder / MANIFEST)["sources"]]
-        return [source for source in sources if source.files]  # of some, nothing may have been kept
+        return [source for source in sources if source.files]  # cleaning may have dropped all of a source
     return [_divided_folder(folder, unit)]
 
 
@@ -100,12 +100,12 @@ def _divided_folder(folder: Path, unit: Unit) -> TrainingSource:
 def pretraining_tokenizer(
     section: TokenizerSection | None, sources: list[TrainingSource], base: Path, folder: Path, family: str
 ) -> Tokenizer:
-    """Loaded, or learnt from the sources and kept in the run folder."""
+    """Load the recipe's tokenizer, or train one on the sources and keep it in `folder`."""
     if section is not None and section.path is not None:
         return load_tokenizer(base / section.path)
     if not (folder / "tokenizer.json").is_file():
         if section is None or section.kind is None:
-            raise RecipeError("tokenizer is missing: give its kind (bpe, wordpiece, unigram or char) or its path.")
+            raise RecipeError("tokenizer is missing: set its kind (bpe, wordpiece, unigram or char) or its path.")
         files = [file for source in sources for file in source.files]
         options = {"vocabulary": section.vocab_size, "family": family, "lowercase": not section.cased}
         readings = {file: source.reading for source in sources for file in source.files}
@@ -117,7 +117,7 @@ def pretraining_tokenizer(
 def prepare_tokens(
     sources: list[TrainingSource], tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path
 ) -> TokenizedCorpus:
-    """Shards for every source and split; what was finished before stays as it is."""
+    """Token shards for every source and split. Finished ones are not written again."""
     splits: dict[SplitName, list[TokenShards]] = {split: [] for split in SPLITS}
     for split in SPLITS:
         for number, source in enumerate(sources):
@@ -137,10 +137,10 @@ def prepare_tokens(
 def _prepare_shards(
     source: TrainingSource, split: SplitName, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path
 ) -> TokenShards | None:
-    """A split without text (none was asked for) has no folder."""
+    """None if the split has no text."""
     try:
         return open_shards(folder)
-    except FolderError:  # not there, or not finished
+    except FolderError:  # missing or unfinished
         pass
     texts = source.texts(split)
     first = next(texts, None)
@@ -157,6 +157,6 @@ def _prepare_shards(
 
 
 def _opening(tokenizer: Tokenizer) -> int | None:
-    """The token that the tokenizer puts before a text (Llama's <s>): the model must have met it where texts begin."""
+    """The token that the tokenizer puts before a text (Llama's <s>). The model must see it in training."""
     ids = tokenizer.encode("")
     return ids[0] if ids and ids[0] == tokenizer.id_of("bos") else None

@@ -1,7 +1,7 @@
-"""What counting alone reaches on the validation text: the classical method beside a language model.
+"""A baseline for language models on the validation text.
 
-A causal model stands next to an n-gram of the same tokens; one that fills gaps next to always saying the commonest
-token. Of long texts as much is counted as the model has read, so that counting takes about a hundredth of its time.
+For a causal model it is an n-gram model of the same tokens, for a masked model the most frequent token. At most as many
+tokens are counted as the model has read, so that the baseline takes about a hundredth of the training time.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ _LARGE_VOCABULARY, _CHARACTER_ORDER, _SUBWORD_ORDER = (
 def ngram_baseline(
     train: Sequence[TokenShards], validation: Sequence[TokenShards], head: str, special: frozenset[int], read: int
 ) -> dict[str, Any]:
-    """Figures under the names that the model's have, and the name of the method; nothing if there is none. `special`
-    tokens are never hidden; `read` is how many tokens the model has seen.
+    """The baseline's name and its figures, named like the model's. Empty if there is no baseline for this head.
+    `special` tokens are never masked; `read` is the number of tokens that the model has read.
     """
     if head == "seq2seq" or not validation:
         return {}
@@ -50,6 +50,6 @@ def ngram_baseline(
 
 
 def _some(sources: Sequence[TokenShards], most: int) -> np.ndarray:
-    """The first tokens of each source, as much of each."""
+    """The first tokens of each source, the same share of each."""
     share = min(1.0, most / max(sum(map(len, sources)), 1))
     return np.concatenate([np.asarray(shards[: max(1, int(len(shards) * share))], np.int64) for shards in sources])

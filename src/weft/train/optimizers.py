@@ -1,10 +1,10 @@
 """AdamW (Loshchilov & Hutter 2019), fused, for everything; or Muon (Jordan et al. 2024) for the matrices inside the
 blocks and AdamW for the rest.
 
-Weight decay goes to matrices only, never to norms and biases. Muon replaces a matrix's momentum by the nearest
-orthogonal matrix, found by five Newton–Schulz iterations. `torch.optim.Muon` iterates in bfloat16, which is 8 ×
-slower than fp32 on CPUs without it; here the iteration runs in the precision of the run's own products. Joined
-matrices (query, key and value; gate and up) are orthogonalised part by part: they are several maps stored as one.
+Weight decay applies to matrices only, not to norms and biases. Muon replaces a matrix's momentum by the nearest
+orthogonal matrix, found by five Newton–Schulz iterations. `torch.optim.Muon` iterates in bfloat16, which is 8 × slower
+than fp32 on CPUs without it; here the iteration uses the precision of the run's matrix products. Joined matrices
+(query, key and value; gate and up) are orthogonalised part by part, since they are several maps stored as one.
 """
 
 import re
@@ -22,7 +22,7 @@ from weft.model.initialize import output_scales
 from weft.model.network import Network
 
 MOMENTUM, MOMENTUM_STEPS = 0.95, 300
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's quintic: steep at 0, so that five rounds are enough
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's quintic: steep at 0, so that five iterations are enough
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class OptimizerSpec:
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.95)
     epsilon: float = 1e-8
-    matrix_rate: float = 0.02  # Muon's own, for matrices
-    layer_decay: float = 1.0  # each layer learns so much slower than the one above it (Howard & Ruder 2018)
+    matrix_rate: float = 0.02  # Muon's rate, for matrices
+    layer_decay: float = 1.0  # factor on the rate from each layer to the one below (Howard & Ruder 2018)
 
 
 def make_optimizers(network: Network, spec: OptimizerSpec, precision: torch.dtype = torch.float32) -> list[Optimizer]:
-    """One optimizer, or two; `precision` is that of products. Each group remembers its peak rate as `peak`, which the
-    schedule multiplies.
+    """One optimizer, or two. `precision` is that of matrix products. Each parameter group keeps its peak rate as
+    `peak`, which the schedule multiplies.
     """
     matrices = _matrices(network) if spec.kind == "muon" else {}
     scales = output_scales(network)
@@ -46,7 +46,7 @@ def make_optimizers(network: Network, spec: OptimizerSpec, precision: torch.dtyp
     for name, parameter in network.named_parameters():
         if parameter.requires_grad and name not in matrices:
             decay = spec.weight_decay if parameter.dim() >= 2 else 0.0
-            scale = scales.get(parameter, 1.0)  # larger steps, not more decay, which is their product
+            scale = scales.get(parameter, 1.0)  # a larger rate must not mean more decay, their product
             by_rate.setdefault((decay / scale, scale * _slowed(name, network, spec)), []).append(parameter)
     groups = [
         {"params": parameters, "weight_decay": decay, "peak": spec.learning_rate * share}
@@ -68,9 +68,7 @@ def make_optimizers(network: Network, spec: OptimizerSpec, precision: torch.dtyp
 
 
 def _slowed(name: str, network: Network, spec: OptimizerSpec) -> float:
-    """The share of the rate that a parameter gets: all of it in the head, less in each layer below, least in the
-    embeddings.
-    """
+    """The parameter's share of the rate: 1 in the head, less in each layer below, least in the embeddings."""
     if spec.layer_decay == 1.0:
         return 1.0
     side = name.partition(".")[0]
@@ -83,7 +81,7 @@ def _slowed(name: str, network: Network, spec: OptimizerSpec) -> float:
 
 
 def set_rate(optimizers: Iterable[Optimizer], share: float, step: int) -> None:
-    """The rates of this step, and Muon's momentum: early gradients are soon out of date, so it grows from 0.85."""
+    """Set the rates of this step, and Muon's momentum. It grows from 0.85, since early gradients soon go stale."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * share
@@ -92,7 +90,7 @@ def set_rate(optimizers: Iterable[Optimizer], share: float, step: int) -> None:
 
 
 def _matrices(network: Network) -> dict[str, tuple[int, ...]]:
-    """The weight matrices inside the blocks, each with the rows of the maps that it joins."""
+    """The weight matrices inside the blocks, each with the row counts of the maps that it joins."""
     found: dict[str, tuple[int, ...]] = {}
     for name, module in network.named_modules():
         match module:
@@ -115,9 +113,9 @@ def _matrices(network: Network) -> dict[str, tuple[int, ...]]:
 class Muon(Optimizer):
     """momentum ← μ · momentum + gradient;   weight ← weight − rate · orthogonal(gradient + μ · momentum).
 
-    Maps of one shape are orthogonalised together: on small models many little products cost more than the arithmetic.
-    Of a weight that is shared out among processes (FSDP2), each process gathers the direction, orthogonalises the whole
-    matrix, and changes its own share.
+    Maps of one shape are orthogonalised together: in small models the calls cost more than the arithmetic. If a weight
+    is sharded over processes (FSDP2), each process gathers the direction, orthogonalises the whole matrix, and updates
+    its own shard.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], *, learning_rate: float, precision: torch.dtype) -> None:
@@ -127,7 +125,7 @@ class Muon(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         maps: dict[torch.Size, list[tuple[Tensor, Tensor, float]]] = {}  # by shape: direction, weight, rate
-        changes: list[tuple[Tensor, Tensor]] = []  # of weights that are shared out: each with its whole change
+        changes: list[tuple[Tensor, Tensor]] = []  # sharded weights, each with its full update
         for group in self.param_groups:
             (weight,) = group["params"]
             if weight.grad is None:
@@ -136,12 +134,12 @@ class Muon(Optimizer):
             if not state:
                 state["momentum"] = torch.zeros_like(weight)
             momentum = state["momentum"].mul_(group["momentum"]).add_(weight.grad)
-            direction = weight.grad.add(momentum, alpha=group["momentum"])  # Nesterov's look ahead
+            direction = weight.grad.add(momentum, alpha=group["momentum"])  # Nesterov momentum
             weight.mul_(1 - group["lr"] * group["weight_decay"])
-            if _is_shared_out(weight):
+            if _is_sharded(weight):
                 direction = direction.full_tensor()
                 changes.append((weight, torch.zeros_like(direction)))
-                weight = changes[-1][1]  # parts of what is shared out would be copies
+                weight = changes[-1][1]  # parts of a sharded weight would be copies
             for part, rows in zip(direction.split(group["rows"]), weight.split(group["rows"]), strict=True):
                 maps.setdefault(part.shape, []).append((part, rows, group["lr"]))
         for alike in maps.values():
@@ -149,16 +147,16 @@ class Muon(Optimizer):
             for update, (_, rows, rate) in zip(updates, alike, strict=True):
                 rows.add_(update.to(rows.dtype), alpha=-rate)
         for weight, change in changes:
-            weight.add_(_share_of(change, weight))
+            weight.add_(_shard_of(change, weight))
 
 
-def _is_shared_out(weight: Tensor) -> bool:
-    """Whether it is a DTensor; without an import that takes a second."""
+def _is_sharded(weight: Tensor) -> bool:
+    """Whether it is a DTensor, without importing that class, which takes a second."""
     return hasattr(weight, "full_tensor")
 
 
-def _share_of(whole: Tensor, like: Any) -> Tensor:
-    """What every process has whole, laid out as `like` is: each keeps its own rows, and nothing is sent."""
+def _shard_of(whole: Tensor, like: Any) -> Tensor:
+    """The shard of `whole` that this process has of `like`. Every process has `whole`, so nothing is sent."""
     from torch.distributed.tensor import DTensor, Replicate
 
     everywhere = [Replicate()] * like.device_mesh.ndim
@@ -168,7 +166,9 @@ def _share_of(whole: Tensor, like: Any) -> Tensor:
 
 
 def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:
-    """About U Vᵀ of each matrix U S Vᵀ (…, rows, columns), scaled so that updates change outputs alike in any shape."""
+    """Approximately U Vᵀ of each matrix U S Vᵀ (…, rows, columns), scaled so that an update changes the output equally
+    for every shape.
+    """
     a, b, c = NEWTON_SCHULZ
     rows, columns = matrices.shape[-2:]
     x = matrices.mT if rows > columns else matrices

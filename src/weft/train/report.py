@@ -1,7 +1,6 @@
-"""report.html of a run: what came out, the curves, what the model did on the way.
+"""report.html of a run: results, curves and samples.
 
-Everything on the page is read from the run folder, so it can be written again at any time, also of a run that was
-stopped.
+Everything on the page is read from the run folder, so it can be written again at any time, also for a stopped run.
 """
 
 from html import escape
@@ -14,12 +13,12 @@ from weft.page import page, table, tiles
 from weft.train.training_log import read_metrics
 
 _REPORT_FILE = "report.html"
-TILES = {  # what stands on top, if the run has it
+_TILES = {  # figures at the top of the page
     "validation_loss": "validation loss",
     "perplexity": "perplexity",
     "bits_per_character": "bits per character",
     "validation_masked_accuracy": "masked words found",
-    "validation_next-sentence_accuracy": "pairs told right",
+    "validation_next-sentence_accuracy": "pairs classified correctly",
 }
 
 
@@ -37,7 +36,7 @@ def write_run_report(folder: Path) -> Path:
         _samples(metrics),
         "<h2>Figures</h2>",
         table(_flat({key: value for key, value in results.items() if key != "model"})),
-        "<h2>What was asked for</h2>",
+        "<h2>Recipe</h2>",
         table(_flat(facts.get("asked", {}))),
     ]
     write_file(folder / _REPORT_FILE, page(name, parts))
@@ -57,10 +56,10 @@ def _tiles(results: dict[str, Any], metrics: list[dict[str, Any]]) -> str:
     found: dict[str, Any] = results.get("validation") or next(
         (line for line in reversed(metrics) if "validation_loss" in line), {}
     )
-    values = {title: f"{found[key]:.3f}" for key, title in TILES.items() if key in found}
+    values = {title: f"{found[key]:.3f}" for key, title in _TILES.items() if key in found}
     if counted := results.get("by_counting"):
         key = "bits_per_character" if "bits_per_character" in counted else "validation_masked_accuracy"
-        values[f"{TILES[key]}, {counted['name']}"] = f"{counted[key]:.3f}"
+        values[f"{_TILES[key]}, {counted['name']}"] = f"{counted[key]:.3f}"
     if "test" in results and "bits_per_character" in results["test"]:
         values["bits per character, test"] = f"{results['test']['bits_per_character']:.3f}"
     if metrics:
@@ -77,7 +76,7 @@ def _loss_chart(metrics: list[dict[str, Any]]) -> str:
 
 
 def _extra_chart(metrics: list[dict[str, Any]]) -> str:
-    """The figure in which this kind of model is usually compared."""
+    """The curve of the figure by which models of this kind are usually compared."""
     for key, title in [
         ("bits_per_character", "Bits per character"),
         ("validation_masked_accuracy", "Masked words found"),
@@ -90,7 +89,7 @@ def _extra_chart(metrics: list[dict[str, Any]]) -> str:
 
 def _samples(metrics: list[dict[str, Any]]) -> str:
     rows = [(f"step {line['step']:,}", line["sample"]) for line in metrics if "sample" in line]
-    return f"<h2>What it did on the way</h2>{table(rows, 'sample')}" if rows else ""
+    return f"<h2>Samples during training</h2>{table(rows, 'sample')}" if rows else ""
 
 
 def _flat(tree: Any, path: str = "") -> list[tuple[str, str]]:

@@ -1,6 +1,4 @@
-"""What the model does by now, in a line a person can judge: text that a GPT writes, words that a BERT fills in, spans
-that a T5 puts back. For a look during training; nothing here is in a hurry.
-"""
+"""A short text that shows what the model can do so far: a GPT's continuation, a BERT's masked words, a T5's spans."""
 
 import torch
 
@@ -15,27 +13,27 @@ from weft.objectives.objective import Batch
 from weft.tokenizer.tokenizer import Tokenizer
 
 _TEMPERATURE, _TOP_K = 0.8, 40
-_GUESSES_SHOWN = 8  # guesses in a line
+_GUESSES_SHOWN = 8  # in a line
 
 
 def show_sample(network: Network, tokenizer: Tokenizer, batch: Batch, seed: int, tokens: int = 100) -> str:
-    """`batch` is one of validation: its first sequence is written on, or its questions are answered."""
+    """`batch` is a validation batch. A causal model continues its first sequence; others predict its targets."""
     was_training = network.training
     network.eval()
-    # Each length would be compiled anew; a look now and then is not worth that.
+    # Compiled, each new length would be compiled again.
     with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
         if "causal" in network.heads:
             prompt = batch.packed.tokens[: min(16, batch.packed.lengths[0] // 2 or 1)].tolist()
-            shown = _written_on(network, tokenizer, prompt, seed, tokens)
+            shown = _continuation(network, tokenizer, prompt, seed, tokens)
         else:
-            shown = _answers(network, tokenizer, batch)
+            shown = _predictions(network, tokenizer, batch)
     network.train(was_training)
     return shown
 
 
-def _written_on(network: Network, tokenizer: Tokenizer, prompt: list[int], seed: int, tokens: int) -> str:
+def _continuation(network: Network, tokenizer: Tokenizer, prompt: list[int], seed: int, tokens: int) -> str:
     settings = settings_of({"temperature": _TEMPERATURE, "top_k": _TOP_K, "slide": True})
-    ends = StartEndTokens(banned_ids=tuple(tokenizer.special_ids))  # the look is at the text
+    ends = StartEndTokens(banned_ids=tuple(tokenizer.special_ids))  # the sample should be text
     limit = longest(network.architecture.embedding.positions)
     row = ActiveSequence(prompt, tokens)
     with plain_inference(network):
@@ -46,8 +44,8 @@ def _written_on(network: Network, tokenizer: Tokenizer, prompt: list[int], seed:
     return tokenizer.decode(prompt + row.tokens).strip("\n")
 
 
-def _answers(network: Network, tokenizer: Tokenizer, batch: Batch) -> str:
-    """The first few questions of a batch: what was asked for, and the model's best guess."""
+def _predictions(network: Network, tokenizer: Tokenizer, batch: Batch) -> str:
+    """The first few targets of a batch, each with the model's prediction."""
     batch = batch.to(next(network.parameters()).device)
     assert batch.targets is not None
     kind = next(kind for kind in ("masked", "seq2seq") if kind in network.heads)

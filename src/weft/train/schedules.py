@@ -1,6 +1,6 @@
-"""The learning rate as a function of the step: nothing to remember, so nothing to save.
+"""The learning rate as a function of the step, so that there is no state to save.
 
-All warm up linearly (Vaswani et al. 2017, section 5.3). Then
+All schedules warm up linearly (Vaswani et al. 2017, section 5.3). Then
     cosine   half a cosine wave down to `floor` (Loshchilov & Hutter 2017)
     linear   a straight line down to `floor` (BERT)
     wsd      stable, then a straight line down over the last `decay` of the run (Hu et al. 2024)
@@ -16,8 +16,8 @@ class Schedule:
     steps: int
     kind: Literal["cosine", "linear", "wsd"] = "cosine"
     warmup: int = 0  # steps
-    decay: float = 0.5  # of the run; wsd only
-    floor: float = 0.0  # share of the peak at the end
+    decay: float = 0.5  # share of the run; wsd only
+    floor: float = 0.0  # share of the peak rate at the end
 
     @property
     def decay_begins(self) -> int:
@@ -26,7 +26,7 @@ class Schedule:
         return max(self.warmup, stable)
 
     def __call__(self, step: int) -> float:
-        """Share of the peak at `step`, counted from 0; 1 is the peak."""
+        """The share of the peak rate at `step`, counted from 0."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         begin = self.decay_begins

@@ -1,32 +1,32 @@
-"""What this machine can do, found by trying: the peak of its matrix products, and whether bfloat16 is fast here."""
+"""Measurements of this machine: the peak speed of matrix products, and whether bfloat16 is fast."""
 
 import time
 from functools import cache
 
 import torch
 
-SIDES = (512, 1024, 2048)  # which of them runs fastest depends on the caches
+_SIDES = (512, 1024, 2048)  # which is fastest depends on the caches
 
 
 @cache
 def matmul_peak(device: str = "cpu", dtype: torch.dtype = torch.float32, seconds: float = 0.3) -> float:
-    """FLOP/s of the fastest square product, the limit that a training step is compared with."""
-    return max(_matmul_rate(side, device, dtype, seconds / len(SIDES)) for side in SIDES)
+    """FLOP/s of the fastest square product: the limit that a training step is compared with."""
+    return max(_matmul_rate(side, device, dtype, seconds / len(_SIDES)) for side in _SIDES)
 
 
 @cache
 def has_fast_bfloat16(device: str) -> bool:
-    """Many CPUs compute bfloat16 by way of fp32, a hundred times slower; those with AMX, and GPUs, have it."""
+    """GPUs and CPUs with AMX have it. Many other CPUs emulate bfloat16, a hundred times slower than fp32."""
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    can: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch do not tell
+    can: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older versions of torch
     if can and not any(can.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16")):
-        return False  # without measuring, which other users of the machine can disturb
+        return False  # not measured: a busy machine could mislead
     return 1.5 * _least_seconds(256, torch.bfloat16) < _least_seconds(256, torch.float32)
 
 
 def _least_seconds(side: int, dtype: torch.dtype, times: int = 5) -> float:
-    """Of a product on the CPU. The least, not the mean: a plan must not depend on who else was using the machine."""
+    """Seconds of a product on the CPU. The least, not the mean: a plan must not depend on the load of the machine."""
     a, b = (torch.randn(side, side).to(dtype) for _ in range(2))
     spent = []
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""What a recipe leaves open is chosen here: by rules (scaling.py), and with a budget in time also by measuring."""
+"""The plan of a run: what a recipe leaves open, filled in by rules (scaling.py) and by trials."""
 
 import math
 import time
@@ -29,42 +29,43 @@ from weft.train.plan.trial import Cost, compiling_pays, measure_cost, precision_
 from weft.train.pretrain_inputs import PretrainInputs
 from weft.train.validation import tokens_read
 
-_MOST_VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # over a run, and in each; at most
+_MOST_VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # in a run, and tokens in each; at most
 _VALIDATION_TIME_SHARE = 0.05  # of the time, at most
-RATES = {"adamw": (2e-3, None), "muon": (0.02, 0.03), "lstm": (0.01, None)}  # AdamW's and Muon's own, at width 128
-DECAY = 0.5  # of the steps
-MANY_STEPS, CALM_MATRIX_RATE, LONG_DECAY = 500, 0.02, 0.7  # from so many steps on, smaller steps get further
-FURTHER_RATE = 1e-4
-END_SECONDS, END_SHARE = 1.0, 0.01  # for writing the model down, and for counting beside it
+RATES = {"adamw": (2e-3, None), "muon": (0.02, 0.03), "lstm": (0.01, None)}  # AdamW's and Muon's rates at width 128
+_DECAY = 0.5  # share of the steps
+# Runs of at least so many steps do better with a lower rate of Muon and a longer decay.
+_MANY_STEPS, _LONG_RUN_MATRIX_RATE, _LONG_RUN_DECAY = 500, 0.02, 0.7
+_FURTHER_RATE = 1e-4  # for a model that is trained further
+END_SECONDS, END_SHARE = 1.0, 0.01  # reserved for saving the model and for the baseline
 _BATCH_TOKENS = 4096
-# A masked model says nothing but the most frequent words at first, and a run that ends there has learnt nothing of use.
-# Models of a book, 64 to 128 wide, are past that after 130 to 330 steps of 1,024 to 2,432 tokens; with 576 tokens,
-# which a slow machine asks for, hardly after 850 (12 % of the words found).
-MASKED_STEPS, MASKED_BATCH = 800, 1024  # tokens
+# At first a masked model predicts only the most frequent words; a run that ends there is useless. Models of one book,
+# 64 to 128 wide, get past that after 130 to 330 steps of 1,024 to 2,432 tokens. With 576 tokens, a slow machine's
+# choice, they have hardly done so after 850 (12 % of the words found).
+MASKED_STEPS, MASKED_BATCH = 800, 1024  # at least; the batch is in tokens
 
 
 @dataclass(frozen=True)
 class RunPlan:
     model: ModelSection
     settings: PretrainPlan
-    ends: float | None = None  # when training must end (of `time.monotonic`), if the budget is in time
+    ends: float | None = None  # when training must end, by `time.monotonic`. None: the budget is not in time
 
 
 def make_run_plan(
     model: ModelSection, settings: PretrainSection, inputs: PretrainInputs, budget: Budget, deadline: float | None
 ) -> RunPlan:
-    """Everything chosen. With a `deadline` (of `time.monotonic`), the size as well, and as many steps as fit."""
+    """Fill in all settings. With a `deadline` (by `time.monotonic`), choose the size and as many steps as fit."""
     ends = None
     if deadline is not None and deadline <= time.monotonic():
-        raise RecipeError("pretrain.budget: the time was up when the corpus was tokens. Give it longer.")
+        raise RecipeError("pretrain.budget: the time was up before the corpus was tokenized. Raise it.")
     flops = USUAL_FLOPS if deadline is None else (deadline - time.monotonic()) * matmul_peak(inputs.device) / 2
     length = settings.sequence_length or _length(model, inputs, length_for(flops))
     if model.path is not None:
-        settings = _gently(settings)
+        settings = _with_low_rate(settings)
     if deadline is None:
         tokens = _tokens_of(budget, settings.batch_tokens or _BATCH_TOKENS, inputs)
-        model = best_size(ladder(model), inputs.tokenizer.vocabulary, tokens * _worth(inputs))
-        plan = _chosen(settings, length, model, _width(model, inputs))
+        model = best_size(ladder(model), inputs.tokenizer.vocabulary, tokens * _token_worth(inputs))
+        plan = _with_rates(settings, length, model, _width(model, inputs))
         samples = max(1, plan.batch_tokens // length)
         epoch = sum(map(len, inputs.objectives("train", plan)))
         steps = steps_of(budget, batch_tokens=samples * length, samples=samples, epoch_samples=epoch)
@@ -72,17 +73,17 @@ def make_run_plan(
         if settings.precision is None:
             plan = plan.model_copy(update={"precision": precision_for(model, plan, inputs)})
     else:
-        model, plan, ends = _fit_into(deadline, budget.amount, model, settings, inputs, length)
+        model, plan, ends = _plan_for_time(deadline, budget.amount, model, settings, inputs, length)
     if settings.compile is None:
         plan = plan.model_copy(update={"compile": compiling_pays(model, plan, inputs)})
     return RunPlan(model, plan, ends)
 
 
-def _gently(settings: PretrainSection) -> PretrainSection:
-    """For a model that has learnt already: the rates of fine-tuning, or it would forget everything in the warm-up."""
+def _with_low_rate(settings: PretrainSection) -> PretrainSection:
+    """Lower rates for a model that is trained already, which would forget everything at the usual ones."""
     if settings.learning_rate is not None:
         return settings
-    return settings.model_copy(update={"optimizer": "adamw", "learning_rate": FURTHER_RATE})
+    return settings.model_copy(update={"optimizer": "adamw", "learning_rate": _FURTHER_RATE})
 
 
 def _tokens_of(budget: Budget, batch_tokens: int, inputs: PretrainInputs) -> float:
@@ -90,12 +91,12 @@ def _tokens_of(budget: Budget, batch_tokens: int, inputs: PretrainInputs) -> flo
     return budget.amount * {"steps": batch_tokens, "tokens": 1, "epochs": unique}[budget.kind]
 
 
-def _worth(inputs: PretrainInputs) -> float:
+def _token_worth(inputs: PretrainInputs) -> float:
     train = inputs.data.splits["train"]
     return worth_of(sum(part.bytes for part in train), sum(map(len, train)))
 
 
-def _fit_into(
+def _plan_for_time(
     deadline: float, budget: float, model: ModelSection, settings: PretrainSection, inputs: PretrainInputs, length: int
 ) -> tuple[ModelSection, PretrainPlan, float]:
     peak = matmul_peak(inputs.device)
@@ -107,7 +108,7 @@ def _fit_into(
     settings = settings.model_copy(update={"batch_tokens": batch})
 
     def chosen_for(size: ModelSection) -> PretrainPlan:
-        return _chosen(settings, length, size, _width(size, inputs))
+        return _with_rates(settings, length, size, _width(size, inputs))
 
     def measure(size: ModelSection) -> Cost:
         seconds = min(5.0, 0.03 * (deadline - time.monotonic()))
@@ -123,7 +124,7 @@ def _fit_into(
         unique,
         measure,
         peak,
-        _worth(inputs),
+        _token_worth(inputs),
         math.ceil(fewest / (1 - _VALIDATION_TIME_SHARE - END_SHARE)),
     )
     plan = chosen_for(model).model_copy(update={"precision": cost.precision})
@@ -133,8 +134,8 @@ def _fit_into(
     left = ends - time.monotonic()
     if left < 5 * cost.step:
         raise RecipeError(
-            f"pretrain.budget: the time is up before training begins: a step takes {cost.step:.1f} s. Give it longer, "
-            "or take a smaller model or batch."
+            f"pretrain.budget: the time is up before training begins: a step takes {cost.step:.1f} s. Raise it, or "
+            "choose a smaller model or batch."
         )
     spent = validation * cost.token
     validations = min(_MOST_VALIDATIONS, max(2, int(_VALIDATION_TIME_SHARE * left / max(spent, 1e-9))))
@@ -142,34 +143,34 @@ def _fit_into(
     if steps < fewest:
         say(
             f"Warning: there is time for {steps:,} steps. A masked model needs about {fewest:,} to learn more than "
-            f"which words are frequent: give it about {minutes_for(fewest, steps, budget)}m on this machine."
+            f"which words are frequent: about {minutes_for(fewest, steps, budget)}m on this machine."
         )
     return model, _scheduled(settings, plan, steps, validations), ends
 
 
 def minutes_for(wanted: int, steps: int, budget: float) -> int:
-    """A budget for the `wanted` steps, if one of so many seconds is enough for fewer `steps`."""
+    """The budget for `wanted` steps, if one of `budget` seconds is enough for `steps`."""
     return math.ceil(budget * wanted / steps / 60)
 
 
 def fewest_steps(settings: PretrainSection, model: ModelSection) -> int:
-    """That a run needs to be of any use."""
+    """The least number of steps of a useful run."""
     is_masked = (settings.objective or "").startswith("masked")
     return MASKED_STEPS if is_masked and model.path is None else 1
 
 
-def _chosen(settings: PretrainSection, length: int, model: ModelSection, width: int) -> PretrainPlan:
-    """Sequence length, batch and learning rates; the steps come later."""
-    if model.family == "lstm" and settings.optimizer == "muon":  # there is nothing in it for Muon
+def _with_rates(settings: PretrainSection, length: int, model: ModelSection, width: int) -> PretrainPlan:
+    """The plan with sequence length, batch and learning rates, but not yet the steps."""
+    if model.family == "lstm" and settings.optimizer == "muon":  # it has no matrices for Muon
         settings = settings.model_copy(update={"optimizer": "adamw"})
     rate, matrix_rate = RATES["lstm" if model.family == "lstm" else settings.optimizer]
     values: dict[str, Any] = {
         "sequence_length": length,
         "batch_tokens": max(_BATCH_TOKENS, 16 * length),
-        # The best rate of AdamW falls with the width; Muon's update is of one size in all directions, so its does not.
+        # AdamW's best rate falls with the width. Muon's does not: its update has the same size in all directions.
         "learning_rate": float(f"{rate * (128 / width) ** 0.5:.2g}"),
         "matrix_rate": matrix_rate,
-        "decay": DECAY if settings.schedule == "wsd" else None,
+        "decay": _DECAY if settings.schedule == "wsd" else None,
         "precision": "float32",
         "threads": use_threads(None),
         "compile": False,
@@ -185,7 +186,7 @@ def _chosen(settings: PretrainSection, length: int, model: ModelSection, width: 
 def _scheduled(
     settings: PretrainSection, plan: PretrainPlan, steps: int, validations: int = _MOST_VALIDATIONS
 ) -> PretrainPlan:
-    """The plan for so many steps: rates, and how often to log, validate and save."""
+    """The plan for this number of steps: rates, and how often to log, validate and save."""
     interval = max(1, math.ceil(steps / validations))
     values: dict[str, Any] = {
         "log_every": max(1, min(10, steps // 100)),
@@ -193,16 +194,16 @@ def _scheduled(
         "checkpoint_every": interval,
         "validation_tokens": int(min(VALIDATION_TOKENS, max(0.3 * interval * plan.batch_tokens, 8192))),
     }
-    if steps >= MANY_STEPS:
-        values |= {"matrix_rate": plan.matrix_rate and CALM_MATRIX_RATE, "decay": plan.decay and LONG_DECAY}
+    if steps >= _MANY_STEPS:
+        values |= {"matrix_rate": plan.matrix_rate and _LONG_RUN_MATRIX_RATE, "decay": plan.decay and _LONG_RUN_DECAY}
     chosen = {key: value for key, value in values.items() if getattr(settings, key) is None}
-    # In steps, as the budget: should the number of steps be corrected, what has happened already must stay as it was.
+    # In steps, not as a share: if the number of steps is corrected later, past steps must not change.
     warmup = float(round(plan.warmup if plan.warmup >= 1 else plan.warmup * steps))
     return plan.model_copy(update={**chosen, "budget": f"{steps} steps", "warmup": warmup})
 
 
 def _length(model: ModelSection, inputs: PretrainInputs, wanted: int) -> int:
-    """As wanted, if the model reads that much and the text is long enough, held-out parts included."""
+    """The wanted length, or less if the model reads less or a part of the text is shorter."""
     limits = [wanted, min(map(len, inputs.data.splits["train"])) // 8]
     limits += [len(shards) - 1 for split in ("validation", "test") for shards in inputs.data.splits[split]]
     if model.path is not None or model.size is not None or isinstance(model.positions, int):
