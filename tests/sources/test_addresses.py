@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.sources.web.addresses import NotFetched, checked, is_named, is_open, parse, system_resolver
+from weft.sources.web.addresses import NotFetched, checked_ips, is_named, is_open, parse, system_resolver
 
 CLOSED = """
     0.0.0.0 10.1.2.3 100.64.0.1 100.100.100.200 127.0.0.1 127.9.9.9 168.63.129.16 169.254.169.254 172.16.0.1
@@ -74,7 +74,7 @@ def test_an_address_behind_nat64_is_as_open_as_itself(ip):
 )
 def test_addresses_that_are_none_or_pretend_to_be_another(url):
     with pytest.raises(NotFetched) as failure:
-        checked(parse(url), inside=False, resolve=lambda _: ["8.8.8.8"], policy=is_open)
+        checked_ips(parse(url), inside=False, resolve=lambda _: ["8.8.8.8"], policy=is_open)
     assert failure.value.kind == "address refused"
 
 
@@ -98,7 +98,7 @@ def test_an_address_has_one_spelling(url, plain):
 @pytest.mark.parametrize("found", [["8.8.8.8", "10.0.0.1"], ["10.0.0.1", "8.8.8.8"], ["8.8.8.8", "fe80::1%lo"], []])
 def test_one_closed_address_among_several_closes_the_host(found):
     with pytest.raises(NotFetched):
-        checked(parse("http://example.org/"), inside=False, resolve=lambda _: found, policy=is_open)
+        checked_ips(parse("http://example.org/"), inside=False, resolve=lambda _: found, policy=is_open)
 
 
 def test_a_name_that_cannot_be_resolved_is_refused():
@@ -106,7 +106,7 @@ def test_a_name_that_cannot_be_resolved_is_refused():
         raise OSError("no answer")
 
     with pytest.raises(NotFetched, match="no answer"):
-        checked(parse("http://example.org/"), inside=False, resolve=fails, policy=is_open)
+        checked_ips(parse("http://example.org/"), inside=False, resolve=fails, policy=is_open)
     with pytest.raises(OSError):
         system_resolver(5.0)("no-such-host.invalid")
 
@@ -118,8 +118,8 @@ def test_a_name_is_resolved_once_and_an_ip_address_never():
         asked.append(host)
         return ["8.8.8.8"]
 
-    assert checked(parse("http://example.org/"), inside=False, resolve=resolve, policy=is_open) == ["8.8.8.8"]
-    assert checked(parse("http://1.1.1.1/"), inside=False, resolve=resolve, policy=is_open) == ["1.1.1.1"]
+    assert checked_ips(parse("http://example.org/"), inside=False, resolve=resolve, policy=is_open) == ["8.8.8.8"]
+    assert checked_ips(parse("http://1.1.1.1/"), inside=False, resolve=resolve, policy=is_open) == ["1.1.1.1"]
     assert asked == ["example.org"]
 
 
@@ -129,7 +129,7 @@ def test_a_name_is_resolved_once_and_an_ip_address_never():
 def test_ports_of_other_services_are_closed(port, is_fine):
     address = parse(f"http://example.org:{port}/")
     try:
-        checked(address, inside=False, resolve=lambda _: ["8.8.8.8"], policy=is_open)
+        checked_ips(address, inside=False, resolve=lambda _: ["8.8.8.8"], policy=is_open)
     except NotFetched:
         assert not is_fine
     else:

@@ -276,5 +276,5 @@ def test_the_rules_of_a_server_hold_until_they_are_known_anew(monkeypatch):
 
 def test_more_failures_can_be_read_than_a_manifest_may_hold(tmp_path, monkeypatch):
     monkeypatch.setattr(fetch.read_json, "__defaults__", (100,))
-    fetch.write_file(tmp_path / fetch.FAILURES, fetch.to_json({f"https://a.org/{n}": "is gone" for n in range(10)}))
+    fetch.write_file(tmp_path / fetch._FAILURES, fetch.to_json({f"https://a.org/{n}": "is gone" for n in range(10)}))
     assert len(failures_in(tmp_path)) == 10

@@ -20,7 +20,7 @@ import pytest
 from weft.recipe.corpus import FetchSection
 from weft.sources.web.addresses import NotFetched, is_open
 from weft.sources.web.fetch import Visitor
-from weft.sources.web.robots import MOST_BYTES
+from weft.sources.web.robots import MOST_ROBOTS_BYTES
 
 CONNECTED = []
 HTML = b"<html><body>A page.</body></html>"
@@ -293,8 +293,8 @@ def test_what_is_packed_unasked_is_unpacked(world):
         (moved("/other"), True),
         (flood(FULL + b"User-agent: *\nDisallow: /nothing\n", b"# filler\n"), True),
         (flood(FULL + b"User-agent: *\nDisallow: /page\n", b"# filler\n"), False),
-        (FULL + b"User-agent: *\n" + b"# filler\n" * (MOST_BYTES // 9) + b"Disallow: /page\n", True),
-        (FULL + b"User-agent: *\n" + b"# filler\n" * (MOST_BYTES // 9 - 9) + b"Disallow: /page\n", False),
+        (FULL + b"User-agent: *\n" + b"# filler\n" * (MOST_ROBOTS_BYTES // 9) + b"Disallow: /page\n", True),
+        (FULL + b"User-agent: *\n" + b"# filler\n" * (MOST_ROBOTS_BYTES // 9 - 9) + b"Disallow: /page\n", False),
         (answer(gzip.compress(b"User-agent: *\nDisallow: /page\n"), "200 OK", "Content-Encoding: gzip"), False),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.sources.web.robots import MOST_BYTES, product_token, read_robots
+from weft.sources.web.robots import MOST_ROBOTS_BYTES, product_token, read_robots
 
 
 def allows(text, target, agent="weft"):
@@ -143,9 +143,9 @@ def test_line_ends_and_a_byte_order_mark(end):
 
 def test_half_a_megabyte_is_read_and_the_line_at_its_end_is_not_halved():
     begin = b"User-agent: *\nDisallow: /early\n"
-    filler = b"# \n" * ((MOST_BYTES - len(begin) - 30) // 3)
+    filler = b"# \n" * ((MOST_ROBOTS_BYTES - len(begin) - 30) // 3)
     text = begin + filler + b"Disallow: /late\nAllow: /early/but-not-all\nDisallow: /never\n"
-    assert len(begin + filler) < MOST_BYTES - 16 and len(text) > MOST_BYTES
+    assert len(begin + filler) < MOST_ROBOTS_BYTES - 16 and len(text) > MOST_ROBOTS_BYTES
     read = read_robots(text, "weft")
     assert [read.allows(path) for path in ("/early", "/late", "/early/but", "/never")] == [False, False, False, True]
 

@@ -9,10 +9,10 @@ from weft.recipe.corpus import Unit
 from weft.sources.archives import COMPRESSED, inner_name, is_archive
 from weft.sources.formats.conll import read_conll, read_conllu
 from weft.sources.formats.delimited import read_csv, read_tsv
-from weft.sources.formats.json_records import read_json, read_json_lines
+from weft.sources.formats.json_records import read_json_file, read_json_lines
 from weft.sources.formats.pages import read_crawl, read_page
 from weft.sources.formats.parquet import read_parquet
-from weft.sources.formats.text import read_text
+from weft.sources.formats.text import read_text_file
 from weft.sources.reading import Reading
 from weft.sources.records import BadRecord, Origin, Record
 
@@ -33,7 +33,7 @@ class FileFormat:
 
     @property
     def is_text(self) -> bool:
-        return self.read is read_text
+        return self.read is read_text_file
 
 
 def _pages(name: str, endings: tuple[str, ...], read: Reader) -> FileFormat:
@@ -41,19 +41,19 @@ def _pages(name: str, endings: tuple[str, ...], read: Reader) -> FileFormat:
 
 
 _CONLL = (".conll", ".iob", ".iob2", ".bio", ".ner", ".bioes", ".tags", ".annotated", ".pos")
-TEXT = FileFormat("text", (".txt", ".text"), read_text, has_columns=False)
+TEXT = FileFormat("text", (".txt", ".text"), read_text_file, has_columns=False)
 CONLL = FileFormat("conll", _CONLL, read_conll, for_documents=False)
 FORMATS = (
     FileFormat("csv", (".csv",), read_csv, counts_rows=True),
     FileFormat("tsv", (".tsv",), read_tsv, counts_rows=True),
     FileFormat("jsonl", (".jsonl", ".ndjson"), read_json_lines),
-    FileFormat("json", (".json",), read_json, unit="item"),
+    FileFormat("json", (".json",), read_json_file, unit="item"),
     FileFormat("parquet", (".parquet",), read_parquet, unit="row", is_plain=False),
     CONLL,
     FileFormat("conllu", (".conllu",), read_conllu, for_documents=False),
     TEXT,
     # Beside a data set it is a README or a licence: not rows.
-    FileFormat("markdown", (".md",), read_text, has_columns=False, for_rows=False),
+    FileFormat("markdown", (".md",), read_text_file, has_columns=False, for_rows=False),
     _pages("html", (".html", ".htm", ".xhtml"), read_page),
     _pages("warc", (".warc",), read_crawl),
     _pages("wet", (".wet",), read_crawl),

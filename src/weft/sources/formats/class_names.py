@@ -1,25 +1,22 @@
-"""The names of classes that a Parquet file keeps as numbers.
-
-Files of Hugging Face's `datasets` keep the names of a ClassLabel in the metadata of their schema.
-"""
+"""Class names of Parquet files: Hugging Face's `datasets` stores labels as numbers, and their names in the schema."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_WHOLE = re.compile(r"-?\d{1,18}")
+_INTEGER = re.compile(r"-?\d{1,18}")
 
 
 def whole_number(value: Any) -> int | None:
-    """The number that a label is written as, if it is one."""
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+    """The label as an integer. Returns None if it is not one."""
+    if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def names_in_schema(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """The names of each column that has any."""
+    """Class names by column, for the columns that have some."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
         found = {column: _class_names(feature) for column, feature in features.items()}
@@ -29,7 +26,7 @@ def names_in_schema(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[st
 
 
 def _class_names(feature: Any) -> list[str]:
-    """Of a ClassLabel, or a list of one: {"feature": {…}, "_type": "Sequence"}, or, in old files, [{…}]."""
+    """Of a ClassLabel, or a list of them: {"feature": {…}, "_type": "Sequence"}, or [{…}] in old files."""
     if isinstance(feature, list) and len(feature) == 1:
         return _class_names(feature[0])
     if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
@@ -39,7 +36,7 @@ def _class_names(feature: Any) -> list[str]:
 
 
 def named_columns(values: dict[str, Any], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """A row with the names of its own file; what they do not name stays a number."""
+    """The values with class names for numbers. A number without a name stays as it is; -1 becomes None."""
     return {column: _looked_up(value, names[column]) if column in names else value for column, value in values.items()}
 
 

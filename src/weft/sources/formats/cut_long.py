@@ -1,7 +1,7 @@
-"""Long texts cut into documents that a worker can hold: where a paragraph ends, or else a line, or else a word.
+"""Cut long texts into documents that fit into a worker's memory: after a paragraph, or else a line, or else a word.
 
-A text takes about thirty times its size in memory while it is cleaned, judged and compared. What is read is the same
-wherever reading begins, if it begins at the end of a part.
+Cleaning, filtering and deduplicating a text takes about thirty times its size in memory. The parts of a stream are the
+same if reading begins at the end of any part.
 """
 
 import codecs
@@ -10,13 +10,13 @@ from typing import IO, AnyStr
 
 from weft.sources.formats.lines import PIECE
 
-LONGEST = 2**21  # bytes, or characters, of a document; all but the longest novels are shorter
-ENDS = (b"\n\n", b"\n\r\n", b"\n", b" ")
-TEXT_ENDS = ("\n\n", "\n", "。", " ")
+LONGEST = 2**21  # bytes or characters of a document; only the longest novels have more
+_BYTE_BREAKS = (b"\n\n", b"\n\r\n", b"\n", b" ")
+_TEXT_BREAKS = ("\n\n", "\n", "。", " ")
 
 
 def cut_stream(stream: IO[bytes], most: int, encoding: str = "utf-8") -> Iterator[bytes]:
-    """Parts that are `most` bytes long at the most; together, the stream."""
+    """Parts of at most `most` bytes. Joined, they are the stream."""
     held = b""
     while True:
         pieces, size = [held], len(held)
@@ -26,7 +26,7 @@ def cut_stream(stream: IO[bytes], most: int, encoding: str = "utf-8") -> Iterato
         held = b"".join(pieces)
         if size <= most:
             break
-        end = _end(held, most, ENDS)
+        end = _cut_after(held, most, _BYTE_BREAKS)
         if end == most:
             end -= _unfinished(held[:end], encoding)
         yield held[:end]
@@ -36,7 +36,7 @@ def cut_stream(stream: IO[bytes], most: int, encoding: str = "utf-8") -> Iterato
 
 
 def _unfinished(data: bytes, encoding: str) -> int:
-    """How many bytes at the end are the beginning of a character."""
+    """The number of bytes at the end that begin a character without ending it."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     decoder.decode(data)
     return len(decoder.getstate()[0])
@@ -46,15 +46,15 @@ def cut_text(text: str, most: int) -> Iterator[str]:
     begin = 0
     while len(text) - begin > most:
         part = text[begin : begin + most]
-        end = _end(part, most, TEXT_ENDS)
+        end = _cut_after(part, most, _TEXT_BREAKS)
         yield part[:end]
         begin += end
     yield text[begin:]
 
 
-def _end(data: AnyStr, most: int, ends: Sequence[AnyStr]) -> int:
-    """Where to cut: behind the best end there is in the second half."""
-    for end in ends:
-        if (place := data.rfind(end, most // 2, most)) >= 0:
-            return place + len(end)
+def _cut_after(data: AnyStr, most: int, breaks: Sequence[AnyStr]) -> int:
+    """Where to cut: after the best break in the second half."""
+    for one in breaks:
+        if (place := data.rfind(one, most // 2, most)) >= 0:
+            return place + len(one)
     return most

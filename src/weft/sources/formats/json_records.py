@@ -21,7 +21,7 @@ def read_json_lines(stream: IO[bytes], reading: Reading, origin: Origin) -> Iter
             yield _record(values, origin, line.number)
 
 
-def read_json(stream: IO[bytes], reading: Reading, origin: Origin) -> Iterator[Record | BadRecord]:
+def read_json_file(stream: IO[bytes], reading: Reading, origin: Origin) -> Iterator[Record | BadRecord]:
     """A file of JSON lines that is called .json is read as JSON lines."""
     text, fault = read_document(stream, reading.encoding, reading.most_json)
     if not fault and not text.strip():

@@ -19,7 +19,7 @@ _HEAD = 100_000  # bytes in which a NUL shows that a file is binary
 _ADVICE = "Convert it first, for example: iconv -f latin1 -t utf-8."
 
 
-def read_text(stream: IO[bytes], reading: Reading, origin: Origin) -> Iterator[Record | BadRecord]:
+def read_text_file(stream: IO[bytes], reading: Reading, origin: Origin) -> Iterator[Record | BadRecord]:
     match reading.unit:
         case "file":
             if reading.longest is None:

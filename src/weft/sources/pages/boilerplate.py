@@ -1,20 +1,21 @@
-"""What surrounds an article on a page: how its elements are called, and how its lines begin.
+"""What surrounds an article on a page: the names of such elements, and the phrases that such lines begin with.
 
-The names are English words that web developers use everywhere, whatever the language of the page. The phrases are in
-the languages of the pages they were collected on (mostly German, English, Spanish, French, Polish); a page in another
-language loses nothing by them and gains nothing.
+The names are English words that web developers use in every language. The phrases are in the languages of the pages
+they were collected on (mostly German, English, Spanish, French, Polish); they have no effect on other languages.
 """
 
 import re
 
 # Elements that never hold text for a reader.
-SILENT = frozenset(
+SILENT_ELEMENTS = frozenset(
     "script style iframe svg button select option textarea input template object embed canvas audio video map head "
     "dialog datalist".split()
 )
-# Elements and roles that hold text, but not the article's, unless nearly everything is in them.
-BESIDES = frozenset("nav footer aside figcaption label menu noscript".split())
-ROLES = frozenset("navigation banner contentinfo complementary search dialog menu menubar alertdialog toolbar".split())
+# Elements and roles with text that is not the article's, unless nearly everything is in them.
+BESIDE_ELEMENTS = frozenset("nav footer aside figcaption label menu noscript".split())
+BESIDE_ROLES = frozenset(
+    "navigation banner contentinfo complementary search dialog menu menubar alertdialog toolbar".split()
+)
 
 _BEGINNINGS = (
     "adbox adslot advert author banner breadcrumb byline caption carousel comment consent cookie copyright credit "
@@ -27,24 +28,24 @@ _WORDS = (
     "ad ads bio comments? feed hidden lang meta most-?read nav pager post-?nav print read-?more rss side-bar tags? "
     "taglist toc"
 ).split()
-SUSPECT = re.compile(rf"(?<![a-z])(?:(?:{'|'.join(_BEGINNINGS)})|(?:{'|'.join(_WORDS)})(?![a-z]))")
+SUSPECT_NAME = re.compile(rf"(?<![a-z])(?:(?:{'|'.join(_BEGINNINGS)})|(?:{'|'.join(_WORDS)})(?![a-z]))")
 
-# Names that hold a suspicious word and mean no harm: topics of a post, layouts that have a sidebar, page builders.
-HARMLESS = re.compile(
+# Harmless names with a suspicious word: topics of a post, layouts with a sidebar, page builders.
+HARMLESS_NAME = re.compile(
     r"(?:tag|category|post_tag|elementor)-.+"
     r"|.*(?:has|with|without|no|one|two|left|right)[-_]?sidebar.*"
     r"|.+-widget-(?:wrap|container)"
 )
 
-# The element around an article's text, as the commonest publishing systems call it.
-CONTENT = re.compile(
+# Names of the element around an article's text, in the commonest publishing systems.
+CONTENT_NAME = re.compile(
     r"(?<![a-z])(?:article-?(?:body|text|content|inner)|article__(?:body|content|text)|articletext|body-?copy|body-?nota"
     r"|content-?body|detail-?content|entry-content|field-name-body|news-?(?:text|content)|page-?content"
     r"|post-?(?:content|body|entry)|single-?content|story-?(?:body|content|text)|text-?content)(?![a-z])"
 )
 
-# The sentences between the headline and the text; often they stand apart from it.
-LEAD = re.compile(
+# Names of the sentences between the headline and the text; they are often outside the text's element.
+LEAD_NAME = re.compile(
     r"lead|intro|excerpt|teaser|perex|chapo|abstract|summary|description|subtitle|subline|subhead|preface|standfirst"
     r"|dek|entry-header|article-header"
 )
@@ -66,4 +67,4 @@ _PHRASES = (
     r"möchten sie den artikel|war (?:der|dieser) artikel",
     r"kommentieren|kommentare?$|(?:noch )?keine (?:bewertung|kommentar)",
 )
-PHRASE = re.compile(rf"(?:{'|'.join(_PHRASES)})(?!\w)", re.IGNORECASE)
+BOILERPLATE_PHRASE = re.compile(rf"(?:{'|'.join(_PHRASES)})(?!\w)", re.IGNORECASE)

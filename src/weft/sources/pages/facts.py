@@ -1,4 +1,4 @@
-"""What a page says about itself: title, author, date, language. Only what is declared; nothing is guessed."""
+"""What a page declares about itself: title, author, date, language. Nothing is guessed."""
 
 import json
 import re
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-Element = Any  # lxml has no types
-MOST_JSON = 2_000_000  # characters of a JSON-LD block
-MOST_FACT = 300  # characters
-DATE = re.compile(r"\d{4}-\d\d-\d\d")
-LANGUAGE = re.compile(r"[a-zA-Z]{2,3}(?=$|[-_])")
+HtmlElement = Any  # lxml has no types
+_MOST_JSON = 2_000_000  # characters of a JSON-LD block
+_MOST_FACT = 300  # characters
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_LANGUAGE = re.compile(r"[a-zA-Z]{2,3}(?=$|[-_])")
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Facts:
     title: str | None = None
     author: str | None = None
     date: str | None = None  # YYYY-MM-DD
-    language: str | None = None  # of two or three letters
+    language: str | None = None  # two or three letters
 
 
-def read_facts(root: Element) -> Facts:
+def read_facts(root: HtmlElement) -> Facts:
     metas = _metas(root)
     linked = list(_linked_data(root))
     times = [element.get("datetime") for element in root.iter("time")]
@@ -48,8 +48,8 @@ def read_facts(root: Element) -> Facts:
     )
 
 
-def _metas(root: Element) -> dict[str, str]:
-    """The first value of each <meta>."""
+def _metas(root: HtmlElement) -> dict[str, str]:
+    """The first value of each name of a <meta>."""
     found: dict[str, str] = {}
     for element in root.iter("meta"):
         name = element.get("property") or element.get("name") or element.get("itemprop") or element.get("http-equiv")
@@ -59,10 +59,10 @@ def _metas(root: Element) -> dict[str, str]:
     return found
 
 
-def _linked_data(root: Element) -> Iterator[dict[str, Any]]:
+def _linked_data(root: HtmlElement) -> Iterator[dict[str, Any]]:
     """The objects of a page's JSON-LD that have a headline or a date."""
     for element in root.iter("script"):
-        if element.get("type") != "application/ld+json" or not element.text or len(element.text) > MOST_JSON:
+        if element.get("type") != "application/ld+json" or not element.text or len(element.text) > _MOST_JSON:
             continue
         try:
             found = json.loads(element.text, strict=False)
@@ -80,22 +80,22 @@ def _author(entry: dict[str, Any]) -> Any:
     return author.get("name") if isinstance(author, dict) else author
 
 
-def _text(root: Element, tag: str) -> str | None:
+def _text(root: HtmlElement, tag: str) -> str | None:
     element = next(root.iter(tag), None)
     return None if element is None else "".join(element.itertext())
 
 
 def _first(*values: Any, url: bool = True) -> str | None:
-    """The first that says something; `url`: may it be an address?"""
+    """The first non-empty text. `url`: whether an address counts."""
     for value in values:
         if isinstance(value, str) and (tidy := " ".join(value.split())) and (url or "://" not in tidy):
-            return tidy[:MOST_FACT]
+            return tidy[:_MOST_FACT]
     return None
 
 
 def _date(*values: Any) -> str | None:
-    return next((found[0] for value in values if isinstance(value, str) and (found := DATE.search(value))), None)
+    return next((found[0] for value in values if isinstance(value, str) and (found := _DATE.search(value))), None)
 
 
 def _language(*values: str | None) -> str | None:
-    return next((found[0].lower() for value in values if value and (found := LANGUAGE.match(value.strip()))), None)
+    return next((found[0].lower() for value in values if value and (found := _LANGUAGE.match(value.strip()))), None)

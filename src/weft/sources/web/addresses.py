@@ -1,11 +1,11 @@
-"""Which addresses may be asked for a page, decided in one place for every hop: a page, a redirect, a robots.txt.
+"""Which addresses may be requested. Every request is checked here: for a page, a redirect, a robots.txt.
 
-`parse` takes a URL apart and refuses what is not plainly a page on the web. `checked` resolves its host once and gives
-the IP addresses to connect to; every one of them must be open to the world, or none is asked. Whoever connects must
-connect to these addresses and not to the name: a name that is resolved again may lead elsewhere (DNS rebinding).
+`parse` splits a URL and refuses what is not plainly a page on the web. `checked_ips` resolves the host once and returns
+the IP addresses to connect to; all of them must be public. The caller must connect to these IP addresses and not to the
+name: resolved again, a name may lead elsewhere (DNS rebinding).
 
-The lists below are the special-purpose registries of IANA (RFC 6890). They are written out because what Python's
-`ipaddress` calls global depends on its version, and because multicast and NAT64 count as global there.
+The lists below are IANA's special-purpose registries (RFC 6890). They are written out because what Python's `ipaddress`
+calls global depends on its version and includes multicast and NAT64.
 """
 
 import ipaddress
@@ -17,34 +17,36 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 REFUSED = "address refused"
-PORTS = {"http": 80, "https": 443}
-# Ports above 1023 on which something else than the web answers (https://fetch.spec.whatwg.org/#port-blocking).
-BAD_PORTS = {1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
-LONGEST_URL = 8_000
-SAFE = "/%:=&?~+!$,;'@()*[]"  # characters that stay as they are in a path or query
-HOST = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
-NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as the last label of a host: an IPv4 address, however it is spelt
+_PORTS = {"http": 80, "https": 443}
+# Ports above 1023 of other services than the web (https://fetch.spec.whatwg.org/#port-blocking).
+_BAD_PORTS = {1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080}
+_LONGEST_URL = 8_000
+SAFE = "/%:=&?~+!$,;'@()*[]"  # characters of a path or query that are not escaped
+_HOST = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
+_NUMBER_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")  # as the last label of a host: an IPv4 address in some notation
 
-CLOSED_V4 = [
+_CLOSED_V4 = [
     ipaddress.IPv4Network(network)
     for network in (
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
         *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24"),
         *("203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
-        "168.63.129.16/32",  # Azure's metadata, which is given out to its own machines only
+        "168.63.129.16/32",  # Azure's metadata service
     )
 ]
-GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 # Teredo and other protocol assignments, documentation, 6to4 (an IPv4 address is inside), documentation.
-CLOSED_V6 = [ipaddress.IPv6Network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
-NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # the last 32 bits are the IPv4 address that is asked in the end
+_CLOSED_V6 = [ipaddress.IPv6Network(network) for network in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # the last 32 bits are the IPv4 address that is reached
 
-Resolver = Callable[[str], Sequence[str]]  # a host name to all of its IP addresses; OSError if it has none
-Policy = Callable[[str], bool]  # whether an IP address may be asked
+Resolver = Callable[[str], Sequence[str]]  # from a host name to all its IP addresses; OSError if it has none
+Policy = Callable[[str], bool]  # whether an IP address may be requested
 
 
 class NotFetched(Exception):
-    """Why not, as the end of a sentence that begins with the address. `kind` is what such failures are counted by."""
+    """A page cannot be fetched. The message is the reason; the subject is the address: "is cut off". Reports count
+    failures by `kind`.
+    """
 
     def __init__(self, reason: str, kind: str = "other") -> None:
         super().__init__(reason)
@@ -52,7 +54,7 @@ class NotFetched(Exception):
 
 
 class TryLater(NotFetched):
-    """The server may answer another time; `after` so many seconds, if it says so."""
+    """The server may answer later: after `after` seconds, if it says so."""
 
     def __init__(self, reason: str, kind: str, after: float = 0.0) -> None:
         super().__init__(reason, kind)
@@ -68,9 +70,9 @@ class Address:
 
     @property
     def netloc(self) -> str:
-        """As the Host header has it."""
+        """As in the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -81,8 +83,9 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    if len(url) > LONGEST_URL:
-        raise NotFetched(f"leads to an address of more than {LONGEST_URL:,} characters", REFUSED)
+    """Raises NotFetched if the URL may not be requested."""
+    if len(url) > _LONGEST_URL:
+        raise NotFetched(f"leads to an address of more than {_LONGEST_URL:,} characters", REFUSED)
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -90,51 +93,52 @@ def parse(url: str) -> Address:
             host = host.encode("idna").decode().lower()
     except (ValueError, UnicodeError):
         raise NotFetched(f"leads to {url[:80]!r}, which is not an address", REFUSED) from None
-    if parts.scheme not in PORTS or not host:
+    if parts.scheme not in _PORTS or not host:
         raise NotFetched(f"leads to {url[:80]!r}, which is not on the web", REFUSED)
-    if "@" in parts.netloc:  # mostly a trick to show another host than the one that is asked
+    if "@" in parts.netloc:  # mostly a trick: the name looks like the host
         raise NotFetched(f"leads to {url[:80]!r}, which has a user name in it", REFUSED)
     target = quote(parts.path or "/", SAFE) + (f"?{quote(parts.query, SAFE)}" if parts.query else "")
-    return Address(parts.scheme, _host(host), PORTS[parts.scheme] if port is None else port, target)
+    return Address(parts.scheme, _host(host), _PORTS[parts.scheme] if port is None else port, target)
 
 
 def _host(host: str) -> str:
-    """The host in its one spelling. `0x7f.1` and `2130706433` are IPv4 addresses to some, and to nobody honest."""
-    if ":" in host or NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+    """The host in one notation. `0x7f.1` and `2130706433`, which some programs read as IPv4 addresses, are refused."""
+    if ":" in host or _NUMBER_LABEL.fullmatch(host.rstrip(".").rpartition(".")[2]):
         try:
             return str(ipaddress.ip_address(host))
         except ValueError:
             raise NotFetched(f"leads to {host[:80]!r}, which is not an IP address", REFUSED) from None
-    if not HOST.fullmatch(host) or len(host) > 253:
+    if not _HOST.fullmatch(host) or len(host) > 253:
         raise NotFetched(f"leads to {host[:80]!r}, which is not a host", REFUSED)
     return host.removesuffix(".")
 
 
 def is_open(ip: str) -> bool:
-    """Whether the whole world may ask this IP address: it is not of this machine, its network or its provider."""
+    """Whether the IP address is public: not of this machine, its network or its provider."""
     try:
         found = ipaddress.ip_address(ip)
     except ValueError:
         return False
     if isinstance(found, ipaddress.IPv4Address):
-        return not any(found in network for network in CLOSED_V4)
+        return not any(found in network for network in _CLOSED_V4)
     if found.scope_id is not None:
         return False
-    if found in NAT64:
+    if found in _NAT64:
         return is_open(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
-    return found in GLOBAL_V6 and not any(found in network for network in CLOSED_V6)
+    return found in _GLOBAL_V6 and not any(found in network for network in _CLOSED_V6)
 
 
 def is_named(address: Address, inside: Sequence[str]) -> bool:
-    """Whether `inside` names its host (on the web's own ports), or its host and port."""
+    """Whether the setting `fetch.inside` names its host (for ports 80 and 443), or its host and port."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     named = {name.lower() for name in inside}
-    return f"{host}:{address.port}" in named or (address.port in PORTS.values() and host in named)
+    return f"{host}:{address.port}" in named or (address.port in _PORTS.values() and host in named)
 
 
-def checked(address: Address, *, inside: bool, resolve: Resolver, policy: Policy) -> list[str]:
-    """The IP addresses to connect to; an error if any of them may not be asked. `inside`: the user asked for it, so it
-    may be anywhere. The name is resolved here, and nowhere else."""
+def checked_ips(address: Address, *, inside: bool, resolve: Resolver, policy: Policy) -> list[str]:
+    """The IP addresses to connect to. Raises NotFetched if any of them may not be requested. With `inside` (the user
+    named the host) any may. Names are resolved here and nowhere else.
+    """
     try:
         found = [str(ipaddress.ip_address(address.host))]
     except ValueError:
@@ -150,13 +154,13 @@ def checked(address: Address, *, inside: bool, resolve: Resolver, policy: Policy
     if closed:
         named = address.host if address.host == closed[0] else f"{address.host} ({closed[0]})"
         raise NotFetched(f"leads to {named}, which is not open to the world (see fetch.inside)", REFUSED)
-    if address.port not in PORTS.values() and (address.port < 1024 or address.port in BAD_PORTS):
+    if address.port not in _PORTS.values() and (address.port < 1024 or address.port in _BAD_PORTS):
         raise NotFetched(f"leads to port {address.port}, which is not one of the web", REFUSED)
     return found
 
 
 def system_resolver(seconds: float) -> Resolver:
-    """The system's own. It cannot be stopped, so it is waited for in a thread that may be left behind."""
+    """The system's resolver. It has no timeout, so it runs in a thread that may be left behind."""
 
     def resolve(host: str) -> list[str]:
         found: list[str] = []

@@ -1,9 +1,8 @@
-"""Pages from the web, politely: robots.txt is obeyed, a server is asked for one page at a time and not too often, and
-nothing may take too long or be too large.
+"""Fetch pages politely: robots.txt is obeyed, a server gets one request at a time, and time and size are limited.
 
-A source is an address, or a `.urls` file with one in each line. Each page is kept as a small WARC file, so that a build
-that was stopped does not ask for it again and everything after this reads files. What could not be fetched is noted
-with its reason. `addresses` decides who may be asked at all, `request` asks, `robots` reads the rules of a server.
+A source is an address, or a `.urls` file with one address per line. Each page is stored as a small WARC file: a build
+that was stopped does not request it again, and the next stages read files. Failures are stored with their reasons.
+`addresses` decides what may be requested, `request` sends a request, `robots` reads the rules of a server.
 """
 
 import hashlib
@@ -32,35 +31,35 @@ from weft.sources.web.addresses import (
     Policy,
     Resolver,
     TryLater,
-    checked,
+    checked_ips,
     is_named,
     is_open,
     parse,
     system_resolver,
 )
-from weft.sources.web.request import Limits, Page, ask
-from weft.sources.web.robots import MOST_BYTES, Robots, read_robots
+from weft.sources.web.request import Limits, Page, request_page
+from weft.sources.web.robots import MOST_ROBOTS_BYTES, Robots, read_robots
 
-LIST, FAILURES = ".urls", "failures.json"
-SERVERS, REDIRECTS, TRIES = 8, 5, 3
-LONGEST_DELAY = 60.0  # seconds: a server that wants more than that between two pages gets no further visits
-ROBOTS_SECONDS = 24 * 3600.0  # RFC 9309, 2.4: after a day robots.txt is read again
-MOST_ADDRESSES, MOST_FAILURES = 1_000_000, 2**34  # failures in bytes
-PAGES = ("text/html", "application/xhtml+xml")
-CLOSED = "closed by robots.txt"
+_LIST_ENDING, _FAILURES = ".urls", "failures.json"
+_MOST_SERVERS, _MOST_REDIRECTS, TRIES = 8, 5, 3
+_LONGEST_DELAY = 60.0  # seconds; a server that wants a longer delay is not visited
+_ROBOTS_SECONDS = 24 * 3600.0  # RFC 9309, 2.4: robots.txt is read again after a day
+_MOST_ADDRESSES, _MOST_FAILURES_BYTES = 1_000_000, 2**34
+_PAGE_TYPES = ("text/html", "application/xhtml+xml")
+_CLOSED = "closed by robots.txt"
 
-Got = TypeVar("Got")
+_Got = TypeVar("_Got")
 
 
 def is_remote(path: str) -> bool:
-    return path.lower().startswith(("http://", "https://")) or path.endswith(LIST)
+    return path.lower().startswith(("http://", "https://")) or path.endswith(_LIST_ENDING)
 
 
 def fetch_sources(
     entries: Sequence[SourceSection], base: Path, folder: Path, settings: FetchSection, kept: Path
 ) -> dict[str, Path]:
-    """For each source of addresses, by its path, the folder that its pages are in now. `kept` is where an earlier build
-    of the same corpus has left them.
+    """Returns the folder of the pages of each source of addresses, by the path of the source. `kept` has the pages of
+    an earlier build of the same corpus.
     """
     fetched = {}
     for entry in entries:
@@ -79,19 +78,19 @@ def fetch_sources(
         fetched[entry.path] = folder / name
         if not pages_in(folder / name):
             address, reason = next(iter(failures_in(folder / name).items()))
-            (folder / name / FAILURES).unlink()  # another time, perhaps
+            (folder / name / _FAILURES).unlink()  # so that the next build tries again
             raise InputError(f"No page of {entry.path} could be fetched; for example, {address} {reason}.")
     return fetched
 
 
 def pages_in(folder: Path) -> list[Path]:
-    """Without the list of failures beside them."""
+    """The WARC files of a source."""
     return sorted(folder.glob("*.warc.gz"))
 
 
 def failures_in(folder: Path) -> dict[str, str]:
-    """A list of a million addresses may have as many failures."""
-    return read_json(folder / FAILURES, MOST_FAILURES) if (folder / FAILURES).is_file() else {}
+    """Reasons by address."""
+    return read_json(folder / _FAILURES, _MOST_FAILURES_BYTES) if (folder / _FAILURES).is_file() else {}
 
 
 def read_addresses(path: str, base: Path) -> list[str]:
@@ -107,8 +106,8 @@ def read_addresses(path: str, base: Path) -> list[str]:
     except UnicodeDecodeError:
         raise InputError(f"{file} is not a list of addresses in UTF-8.") from None
     addresses = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
-    if len(addresses) > MOST_ADDRESSES:
-        raise InputError(f"{file} has more than {MOST_ADDRESSES:,} addresses. Cut it into several lists.")
+    if len(addresses) > _MOST_ADDRESSES:
+        raise InputError(f"{file} has more than {_MOST_ADDRESSES:,} addresses. Cut it into several lists.")
     for number, line in enumerate(lines, start=1):
         if line and not line.startswith("#") and not _is_address(line):
             raise InputError(
@@ -127,7 +126,7 @@ def _is_address(text: str) -> bool:
 
 
 def _fetch_all(addresses: Sequence[str], folder: Path, settings: FetchSection) -> None:
-    if (folder / FAILURES).is_file():  # it was gone through before
+    if (folder / _FAILURES).is_file():  # all addresses were tried before
         return
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,9 +137,9 @@ def _fetch_all(addresses: Sequence[str], folder: Path, settings: FetchSection) -
     count = sum(map(len, servers.values()))
     failures: dict[str, NotFetched] = {}
     if proxies := {"http", "https", "all"} & getproxies().keys():
-        say(f"The {'/'.join(sorted(proxies))} proxy of the environment is not used: what it asks cannot be checked.")
+        say(f"The {'/'.join(sorted(proxies))} proxy of the environment is not used: its requests cannot be checked.")
     visitor = Visitor(settings)
-    pool = ThreadPoolExecutor(SERVERS)
+    pool = ThreadPoolExecutor(_MOST_SERVERS)
     try:
         turns = [pool.submit(_visit, visitor, mine, folder, failures) for mine in servers.values()]
         done = (None for turn in as_completed(turns) for _ in range(turn.result()))
@@ -153,11 +152,11 @@ def _fetch_all(addresses: Sequence[str], folder: Path, settings: FetchSection) -
         kinds = Counter(reason.kind for reason in failures.values()).most_common()
         told = ", ".join(f"{number:,} {kind}" for kind, number in kinds)
         say(f"{len(failures):,} of {count:,} pages could not be fetched: {told}.")
-    write_file(folder / FAILURES, to_json({address: str(failures[address]) for address in sorted(failures)}))
+    write_file(folder / _FAILURES, to_json({address: str(failures[address]) for address in sorted(failures)}))
 
 
 def _visit(visitor: "Visitor", addresses: Sequence[str], folder: Path, failures: dict[str, NotFetched]) -> int:
-    """The pages of one server, one after another."""
+    """Fetch the pages of one server, one after another. Returns how many there were."""
     for address in addresses:
         if visitor.stop.is_set():
             break
@@ -165,7 +164,7 @@ def _visit(visitor: "Visitor", addresses: Sequence[str], folder: Path, failures:
             _keep(_file_of(folder, address), address, visitor.fetch(address))
         except NotFetched as reason:
             failures[address] = reason
-        except (ValueError, OverflowError) as error:  # what a server says is not always what http.client expects
+        except (ValueError, OverflowError) as error:  # from http.client, at malformed answers
             failures[address] = NotFetched(f"cannot be fetched ({error})")
     return len(addresses)
 
@@ -189,9 +188,9 @@ def _keep(file: Path, address: str, page: Page) -> None:
 
 @dataclass
 class Server:
-    """What a server asked of its visitors, and when it may be asked next."""
+    """The rules of a server, and when it may be visited next."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)  # held while it is asked: one request at a time
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held during a request: one at a time
     robots: Robots | None = None
     closed: str = ""  # why nothing may be fetched
     known_since: float = 0.0
@@ -199,9 +198,9 @@ class Server:
 
 
 class Visitor:
-    """Fetches pages by the rules of their servers. Several threads may use it.
+    """Fetches pages by the rules of their servers. Thread-safe.
 
-    `resolve` turns names into IP addresses, `policy` says which of these may be asked, `trust` checks certificates.
+    `resolve` turns names into IP addresses, `policy` says which of these may be requested, `trust` checks certificates.
     """
 
     def __init__(
@@ -221,12 +220,12 @@ class Visitor:
     def fetch(self, url: str) -> Page:
         return self._patiently(lambda: self._follow(parse(url)))
 
-    def _patiently(self, attempt: Callable[[], Got]) -> Got:
+    def _patiently(self, attempt: Callable[[], _Got]) -> _Got:
         for number in range(1, TRIES + 1):
             try:
                 return attempt()
             except TryLater as later:
-                if number == TRIES or later.after > LONGEST_DELAY or self.stop.is_set():
+                if number == TRIES or later.after > _LONGEST_DELAY or self.stop.is_set():
                     raise NotFetched(str(later), later.kind) from None
                 self.stop.wait(max(later.after, 2.0**number * self.settings.delay))
         raise AssertionError
@@ -234,59 +233,59 @@ class Visitor:
     def _follow(self, address: Address) -> Page:
         inside = is_named(address, self.settings.inside)
         limits = Limits(self.settings.timeout, self.settings.most_bytes)
-        for _ in range(REDIRECTS + 1):
+        for _ in range(_MOST_REDIRECTS + 1):
             server = self._enter(address, inside)
             if server.robots is None or not server.robots.allows(address.target):
-                raise NotFetched("is closed to visitors by robots.txt", CLOSED)
+                raise NotFetched("is closed to visitors by robots.txt", _CLOSED)
             with server.lock:
                 answer = self._ask(address, server, limits, inside)
             if isinstance(answer, Page):
-                if not answer.content_type.lower().startswith(PAGES):
+                if not answer.content_type.lower().startswith(_PAGE_TYPES):
                     kind = answer.content_type.partition(";")[0]
                     raise NotFetched(f"is {kind or 'of no known type'}, not a page", "not a page")
                 return answer
             address, inside = self._next(address, answer, inside)
-        raise NotFetched(f"leads on more than {REDIRECTS} times", "moved too often")
+        raise NotFetched(f"leads on more than {_MOST_REDIRECTS} times", "moved too often")
 
     def _next(self, address: Address, place: str, inside: bool) -> tuple[Address, bool]:
-        """Where a redirect leads, and whether that may still be an inside address: only on the host that the user
-        named, and not on the way back to it from elsewhere."""
+        """The target of a redirect, and whether it may be inside: only on the host that the user named, and not if a
+        redirect from elsewhere leads back to it."""
         moved = parse(urljoin(address.url, place))
         return moved, inside and moved.host == address.host and is_named(moved, self.settings.inside)
 
     def _enter(self, address: Address, inside: bool) -> Server:
-        """The server, once its robots.txt is known."""
+        """The server, with its robots.txt read."""
         with self.lock:
             server = self.servers.setdefault(f"{address.scheme}://{address.netloc}", Server())
         with server.lock:
             is_known = server.robots is not None or server.closed
-            if not is_known or time.monotonic() - server.known_since > ROBOTS_SECONDS:
+            if not is_known or time.monotonic() - server.known_since > _ROBOTS_SECONDS:
                 self._read_robots(address.at("/robots.txt"), server, inside)
         if server.closed:
-            raise NotFetched(server.closed, CLOSED)
+            raise NotFetched(server.closed, _CLOSED)
         return server
 
     def _read_robots(self, address: Address, server: Server, inside: bool) -> None:
-        """RFC 9309, 2.3.1. What can be read is obeyed; without one (4xx) everything is open; while a server cannot tell
-        (5xx, too slow, leads astray), everything may be forbidden."""
+        """RFC 9309, 2.3.1. Without a robots.txt (4xx) everything is allowed. If it cannot be read (5xx, too slow, bad
+        redirects) nothing is."""
         robots, closed = None, ""
         try:
             body = self._patiently(lambda: self._robots_of(address, server, inside))
         except NotFetched as why:
-            if why.kind == REFUSED:  # the server itself may not be asked
+            if why.kind == REFUSED:  # the server itself may not be requested
                 raise
             closed = f"is on a server whose robots.txt could not be read: it {why}"
         else:
             robots = read_robots(body, self.settings.agent)
-            if robots.crawl_delay is not None and robots.crawl_delay > LONGEST_DELAY:
+            if robots.crawl_delay is not None and robots.crawl_delay > _LONGEST_DELAY:
                 closed = f"is on a server that wants {robots.crawl_delay:g} seconds between two pages"
-        # At once, in the end: another thread may be about to ask what the rules of a day ago are.
+        # Set together, at the end: another thread may be reading the old rules.
         server.robots, server.closed, server.known_since = robots, closed, time.monotonic()
 
     def _robots_of(self, address: Address, server: Server, inside: bool) -> bytes:
-        limits = Limits(self.settings.timeout, MOST_BYTES, cut=True)
+        limits = Limits(self.settings.timeout, MOST_ROBOTS_BYTES, cut=True)
         is_moved = False
-        for _ in range(REDIRECTS + 1):
+        for _ in range(_MOST_REDIRECTS + 1):
             try:
                 answer = self._ask(address, server, limits, inside)
                 if isinstance(answer, Page):
@@ -297,16 +296,16 @@ class Visitor:
                 if why.kind.startswith("answers 4") and not isinstance(why, TryLater):
                     return b""
                 if is_moved and why.kind == REFUSED:
-                    raise NotFetched(str(why), CLOSED) from None
+                    raise NotFetched(str(why), _CLOSED) from None
                 raise
-        raise NotFetched(f"leads on more than {REDIRECTS} times", "moved too often")
+        raise NotFetched(f"leads on more than {_MOST_REDIRECTS} times", "moved too often")
 
     def _ask(self, address: Address, server: Server, limits: Limits, inside: bool) -> Page | str:
-        """With the server's lock. Every request there is goes through here: checked, then sent to what was checked."""
-        ips = checked(address, inside=inside, resolve=self.resolve, policy=self.policy)
+        """Needs the server's lock. Every request goes through here, so that every address is checked."""
+        ips = checked_ips(address, inside=inside, resolve=self.resolve, policy=self.policy)
         self._wait_turn(server)
         agent, stopped = self.settings.agent, self.stop.is_set
-        return ask(address, ips, limits, agent, trust=self.trust, stopped=stopped)
+        return request_page(address, ips, limits, agent, trust=self.trust, stopped=stopped)
 
     def _wait_turn(self, server: Server) -> None:
         asked = server.robots.crawl_delay if server.robots is not None else None

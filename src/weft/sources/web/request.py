@@ -1,9 +1,8 @@
-"""One HTTP request to an address that was checked, with a limit on everything that comes back.
+"""One HTTP request to a checked address, with limits on everything that comes back.
 
-The connection goes to the IP address that was checked; the name is used for the Host header, for TLS's server name and
-for its certificate only. Proxies of the environment are not used: a proxy resolves names for itself, and nobody here
-could check what it finds. The time limit is a deadline for everything together, so neither a header nor a body can be
-drawn out byte by byte.
+The connection goes to the checked IP address. The name is used only for the Host header, TLS's server name and its
+certificate. Proxies of the environment are not used: a proxy resolves names itself, so its addresses cannot be checked.
+The time limit is a deadline for the whole request: neither headers nor body can be drawn out byte by byte.
 """
 
 import io
@@ -21,18 +20,18 @@ from urllib.parse import quote
 
 from weft.sources.web.addresses import SAFE, Address, NotFetched, TryLater
 
-HEADER_BYTES, CHUNK = 2**16, 2**16
-SECONDS_TO_STOP = 0.5
-FRAMING = 8  # bytes on the wire for each byte of a body in small chunks
-REDIRECTS = (301, 302, 303, 307, 308)
-LATER = 429  # and from 500 on: worth another try
+_HEADER_BYTES, _CHUNK = 2**16, 2**16
+_SECONDS_TO_STOP = 0.5
+_FRAMING = 8  # most bytes on the wire per byte of a body, if it comes in small chunks
+_REDIRECT_CODES = (301, 302, 303, 307, 308)
+_TOO_MANY_REQUESTS = 429  # retried, like codes from 500 on
 
 
 @dataclass(frozen=True)
 class Limits:
     seconds: float
-    most_bytes: int  # of a body, as it is sent and unpacked
-    cut: bool = False  # a longer body is cut off; otherwise it is refused
+    most_bytes: int  # of a body, compressed and decompressed
+    cut: bool = False  # a longer body is cut off instead of refused
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Page:
     content_type: str
 
 
-def ask(
+def request_page(
     address: Address,
     ips: Sequence[str],
     limits: Limits,
@@ -50,7 +49,7 @@ def ask(
     trust: ssl.SSLContext | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Page | str:
-    """The page, or where it has moved to. `ips` are those that `addresses.checked` gave."""
+    """Returns the page, or the address that it has moved to. `ips` come from `addresses.checked_ips`."""
     ends = time.monotonic() + limits.seconds
     try:
         with _Stream(_connect(address, ips, ends, trust or _trust()), ends, stopped) as stream:
@@ -78,20 +77,20 @@ def _exchange(address: Address, stream: "_Stream", limits: Limits, agent: str) -
         "Connection: close",
     )
     stream.send("\r\n".join((*lines, "", "")).encode())
-    answer = HTTPResponse(stream, method="GET")  # type: ignore[arg-type]  # it only makes a file of it
-    stream.most = HEADER_BYTES  # also for any number of answers that say "100 Continue"
+    answer = HTTPResponse(stream, method="GET")  # type: ignore[arg-type]  # it only calls makefile
+    stream.most = _HEADER_BYTES  # for all answers "100 Continue" together
     answer.begin()
     told = f"answers {answer.status} {_clean(answer.reason or '')}".rstrip()
-    if answer.status in REDIRECTS:
+    if answer.status in _REDIRECT_CODES:
         place = answer.headers.get("Location")
         if not place:
             raise NotFetched(f"{told} and does not say where to", "moved to nowhere")
-        return quote(place, SAFE + "#", encoding="latin-1")  # which keeps UTF-8, whatever http.client took it for
-    if answer.status == LATER or answer.status >= 500:
+        return quote(place, SAFE + "#", encoding="latin-1")  # http.client decodes as Latin-1; this keeps UTF-8
+    if answer.status == _TOO_MANY_REQUESTS or answer.status >= 500:
         raise TryLater(told, f"answers {answer.status}", _retry_after(answer.headers.get("Retry-After", "")))
     if not 200 <= answer.status < 300:
         raise NotFetched(told, f"answers {answer.status}")
-    stream.most = stream.read_so_far + HEADER_BYTES + FRAMING * limits.most_bytes
+    stream.most = stream.read_so_far + _HEADER_BYTES + _FRAMING * limits.most_bytes
     body = _read(answer, limits)
     packing = _clean(answer.headers.get("Content-Encoding", "")).strip().lower()
     if packing not in ("", "identity"):
@@ -101,19 +100,19 @@ def _exchange(address: Address, stream: "_Stream", limits: Limits, agent: str) -
 
 def _read(answer: HTTPResponse, limits: Limits) -> bytes:
     body = bytearray()
-    while piece := answer.read1(CHUNK):
+    while piece := answer.read1(_CHUNK):
         body += piece
         if len(body) > limits.most_bytes:
             if limits.cut:
                 return bytes(body[: limits.most_bytes])
             raise _too_long(limits)
-    if answer.length:  # of what was announced, that much is missing
+    if answer.length:  # bytes that were announced and are missing
         raise TryLater("is cut off", "cut off")
     return bytes(body)
 
 
 def _unpacked(body: bytes, packing: str, limits: Limits) -> bytes:
-    """What a server packs without being asked to."""
+    """Undo compression, which some servers use without being asked to."""
     if packing not in ("gzip", "x-gzip", "deflate"):
         raise NotFetched(f"is packed as {packing}, which was not asked for", "packed")
     whole = bytearray()
@@ -138,7 +137,7 @@ def _too_long(limits: Limits) -> NotFetched:
 
 
 def _connect(address: Address, ips: Sequence[str], ends: float, trust: ssl.SSLContext) -> socket.socket:
-    """To the first of the checked addresses that answers."""
+    """To the first checked IP address that answers."""
     for tried, ip in enumerate(ips):
         left = _left(ends)
         link = socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM)
@@ -156,7 +155,7 @@ def _connect(address: Address, ips: Sequence[str], ends: float, trust: ssl.SSLCo
             link.close()
             if tried == len(ips) - 1:
                 raise
-    raise AssertionError("an address that was checked has an IP address")
+    raise AssertionError("a checked address has an IP address")
 
 
 @lru_cache(1)
@@ -172,18 +171,18 @@ def _left(ends: float) -> float:
 
 
 class _Stream(io.RawIOBase):
-    """What comes from a socket, until the deadline and up to `most` bytes."""
+    """Reads from a socket until the deadline, up to `most` bytes."""
 
     def __init__(self, link: socket.socket, ends: float, stopped: Callable[[], bool]) -> None:
         self.link, self.ends, self.stopped = link, ends, stopped
-        self.most, self.read_so_far = HEADER_BYTES, 0
+        self.most, self.read_so_far = _HEADER_BYTES, 0
 
     def send(self, data: bytes) -> None:
         self.link.settimeout(_left(self.ends))
         self.link.sendall(data)
 
     def makefile(self, _: str) -> io.BufferedReader:
-        return io.BufferedReader(self, CHUNK)
+        return io.BufferedReader(self, _CHUNK)
 
     def readable(self) -> bool:
         return True
@@ -191,13 +190,13 @@ class _Stream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count = self._receive(buffer)
         self.read_so_far += count
-        if self.read_so_far > self.most + CHUNK:  # a buffer may be ahead of what was asked for
+        if self.read_so_far > self.most + _CHUNK:  # a buffer may read ahead
             raise NotFetched("answers with more than it may around the page", "too long")
         return count
 
     def _receive(self, buffer: Any) -> int:
         while not self.stopped():
-            self.link.settimeout(min(_left(self.ends), SECONDS_TO_STOP))
+            self.link.settimeout(min(_left(self.ends), _SECONDS_TO_STOP))
             with suppress(TimeoutError):
                 return self.link.recv_into(buffer)
         raise NotFetched("was given up", "given up")

@@ -1,9 +1,8 @@
-"""robots.txt as RFC 9309 has it: what a server lets a visitor of a certain name ask for.
+"""robots.txt (RFC 9309): what a server allows a crawler of a certain name to request.
 
-The group whose product token is the visitor's counts, or else the groups of `*`; several of the same name are one.
-Of the rules that match a path the longest wins, and of two as long the one that allows. `*` stands for any characters
-and a `$` at the end for the end. Paths are compared with their percent-encoding in one form. Crawl-delay is no part of
-the RFC, but servers that say it mean it.
+The groups with the crawler's product token apply, or else the groups of `*`. The longest rule that matches a path wins;
+of two rules of equal length, the one that allows. `*` matches any characters, and `$` at the end the end of the path.
+Paths are compared with normalized percent-encoding. Crawl-delay is not in the RFC, but it is obeyed.
 """
 
 import math
@@ -13,19 +12,19 @@ from urllib.parse import quote
 
 from weft.sources.web.addresses import SAFE
 
-MOST_BYTES = 500 * 1024  # RFC 9309, 2.5: at least these are read; what follows is ignored
-TOKEN = re.compile(r"[A-Za-z_-]+")
-ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
-UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
-# Within a query these stand for themselves, escaped or not (RFC 9309, 2.2.2, second example).
-PLAIN_IN_QUERY = UNRESERVED | frozenset(":/?@[]!'(),;")
+MOST_ROBOTS_BYTES = 500 * 1024  # RFC 9309, 2.5: the least that must be read; the rest is ignored
+_TOKEN = re.compile(r"[A-Za-z_-]+")
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+# In a query these are equal to their escapes (RFC 9309, 2.2.2, second example).
+_PLAIN_IN_QUERY = _UNRESERVED | frozenset(":/?@[]!'(),;")
 
 
 @dataclass(frozen=True)
 class Rule:
     allows: bool
-    pieces: tuple[str, ...]  # of the pattern, between its `*`s
-    is_whole: bool  # it ends with `$`
+    pieces: tuple[str, ...]  # of the pattern, split at `*`
+    is_whole: bool  # whether the pattern ends with `$`
     length: int
 
     def matches(self, path: str) -> bool:
@@ -40,7 +39,7 @@ class Rule:
             if not path.endswith(last) or len(path) - len(last) < at:
                 return False
             path = path[: len(path) - len(last)]
-        for piece in rest:  # the first place is as good as any: what follows has the most room
+        for piece in rest:  # the first match is the best: it leaves the most room for the rest
             if (found := path.find(piece, at)) < 0:
                 return False
             at = found + len(piece)
@@ -49,11 +48,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Robots:
-    rules: tuple[Rule, ...] = ()  # those that matter for this visitor, the one that wins first
+    rules: tuple[Rule, ...] = ()  # those of this crawler; the first match wins
     crawl_delay: float | None = None
 
     def allows(self, target: str) -> bool:
-        """`target` is the path and query of an address."""
+        """`target`: the path and query of an address."""
         if target == "/robots.txt":
             return True
         path = _normal(target).replace("*", "%2A").replace("$", "%24")
@@ -76,25 +75,25 @@ def read_robots(data: bytes, agent: str) -> Robots:
 
 
 def product_token(agent: str) -> str:
-    """`weft` of `weft/1.0 (+https://example.org)`, in lower case."""
-    found = TOKEN.match(agent.strip())
+    """In lower case: `weft` of `weft/1.0 (+https://example.org)`."""
+    found = _TOKEN.match(agent.strip())
     return found.group().lower() if found else ""
 
 
 def _text(data: bytes) -> str:
-    if len(data) >= MOST_BYTES:  # without the line that was cut: half an `Allow` allows more than the whole
-        data = data[:MOST_BYTES]
+    if len(data) >= MOST_ROBOTS_BYTES:  # without the line that was cut: half an `Allow` allows too much
+        data = data[:MOST_ROBOTS_BYTES]
         data = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
 
 
 def _groups(text: str, token: str) -> tuple[list[_Group], dict[str, float]]:
-    """The groups, and the crawl delays, of this name and of `*`."""
+    """The groups and the crawl delays of this token and of `*`."""
     groups: list[_Group] = []
     delays: dict[str, float] = {}
-    is_open = False  # for more names; a line of another kind, such as Sitemap, does not end a group
-    named: set[str] = set()  # right above: a Crawl-delay is for these, and the next name is another's
-    is_told = False
+    is_open = False  # whether the group may get more names; other lines, such as Sitemap, do not end it
+    named: set[str] = set()  # the names directly above, to which a Crawl-delay applies
+    has_delay = False
     for line in re.split(r"[\r\n]+", text):
         key, colon, value = line.partition("#")[0].partition(":")
         key, value = key.strip().lower(), value.strip()
@@ -103,8 +102,8 @@ def _groups(text: str, token: str) -> tuple[list[_Group], dict[str, float]]:
         if key == "user-agent":
             if not is_open:
                 groups.append(_Group())
-            if is_told or not is_open:
-                named, is_told = set(), False
+            if has_delay or not is_open:
+                named, has_delay = set(), False
             is_open = True
             name = "*" if value.partition(" ")[0] == "*" else product_token(value)
             if name in ("*", token):
@@ -116,21 +115,21 @@ def _groups(text: str, token: str) -> tuple[list[_Group], dict[str, float]]:
                 groups[-1].rules.append(_rule(key == "allow", value))
         elif key == "crawl-delay" and (delay := _seconds(value)) is not None:
             delays |= {name: max(delay, delays.get(name, 0.0)) for name in named}
-            is_told = True
+            has_delay = True
     return groups, delays
 
 
 def _rule(allows: bool, value: str) -> Rule:
     pattern = _normal(value)
     is_whole = pattern.endswith("$")
-    body = pattern.removesuffix("$").replace("$", "%24")  # elsewhere it is a character like others
+    body = pattern.removesuffix("$").replace("$", "%24")  # elsewhere it is a plain character
     return Rule(allows, tuple(re.sub(r"\*+", "*", body).split("*")), is_whole, len(pattern))
 
 
 def _normal(text: str) -> str:
-    """Percent-encoding in one form: what needs none has none, and the rest is in capitals."""
+    """Normalize percent-encoding: no needless escapes, and the others in capitals."""
     path, mark, query = quote(text, SAFE).partition("?")
-    return _unescaped(path, UNRESERVED) + mark + _unescaped(query, PLAIN_IN_QUERY)
+    return _unescaped(path, _UNRESERVED) + mark + _unescaped(query, _PLAIN_IN_QUERY)
 
 
 def _unescaped(text: str, plain: frozenset[str]) -> str:
@@ -138,7 +137,7 @@ def _unescaped(text: str, plain: frozenset[str]) -> str:
         character = chr(int(found.group(1), 16))
         return character if character in plain else found.group().upper()
 
-    return ESCAPE.sub(one, text)
+    return _ESCAPE.sub(one, text)
 
 
 def _seconds(value: str) -> float | None:
