@@ -73,7 +73,7 @@ def test_what_is_no_json_object_is_told(place):
 
 @pytest.mark.parametrize("name", ["l.csv", "l.tsv", "l.txt", "l.jsonl", "l.conll"])
 def test_a_line_without_an_end_is_passed_over(place, monkeypatch, name):
-    monkeypatch.setattr(lines, "MOST_LINE", 100)
+    monkeypatch.setattr(lines, "MOST_LINE_BYTES", 100)
     monkeypatch.setattr(lines, "PIECE", 10)
     good = {"l.jsonl": b'{"a": 1}', "l.conll": b"a O\n"}.get(name, b"a")
     rows = list(read_rows(place(name, b"\n".join([good, good, b"x" * 1000, good, good]))))

@@ -36,7 +36,7 @@ def read_rows(
         text=None,
         encoding=encoding,
         header=None if header is None else tuple(header),
-        most_line=lines.MOST_LINE,
+        most_line=lines.MOST_LINE_BYTES,
         most_json=_MOST_WHOLE,
         most_parquet=_MOST_WHOLE,
     )

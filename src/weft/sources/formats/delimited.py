@@ -13,7 +13,7 @@ from typing import IO
 
 from weft.errors import InputError
 from weft.sources.formats.columns import find_column, names_in_first_line, refuse_equal_names
-from weft.sources.formats.lines import MOST_LINE, Line, read_lines
+from weft.sources.formats.lines import MOST_LINE_BYTES, Line, read_lines
 from weft.sources.reading import Reading
 from weft.sources.records import BadRecord, Origin, Record
 
@@ -77,7 +77,7 @@ def read_tabbed(stream: IO[bytes], encoding: str, most: int | None = None) -> It
 
 
 def read_quoted(stream: IO[bytes], encoding: str, most: int | None = None) -> Iterator[Fields]:
-    lines = _Replayed(read_lines(stream, encoding, most), most or MOST_LINE)
+    lines = _Replayed(read_lines(stream, encoding, most), most or MOST_LINE_BYTES)
     csv.field_size_limit(max(csv.field_size_limit(), lines.most))
     records = csv.reader(lines)
     width = 0  # of the first row

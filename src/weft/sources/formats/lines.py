@@ -8,7 +8,7 @@ from typing import IO, NamedTuple
 
 from weft.sources.encoding import codec_of
 
-MOST_LINE = 2**26  # bytes
+MOST_LINE_BYTES = 2**26  # bytes
 PIECE = 2**20
 
 
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 def read_lines(stream: IO[bytes], encoding: str, most: int | None = None, first: int = 1) -> Iterator[Line]:
     """`first` is the number of the line at which the stream begins; `most` limits the bytes of a line."""
-    codec, most = codec_of(encoding), most or MOST_LINE
+    codec, most = codec_of(encoding), most or MOST_LINE_BYTES
     for number, data in raw_lines(stream, most, first):
         if data is None:
             yield Line(number, "", too_long_line(most))
