@@ -1,10 +1,11 @@
-"""The first five minutes: three language models out of public-domain text, trained here and now.
+"""The first five minutes: trains three language models on public-domain text and shows what they can do.
 
-A GPT learns Shakespeare letter by letter, another Jane Austen's novels by pieces of words, and both write; a BERT
-learns the novels, too, and fills in missing words. Each is put beside a classical baseline.
+1. A character-level GPT reads three plays of Shakespeare and writes.
+2. A subword GPT reads three novels by Jane Austen and writes.
+3. A BERT reads the same novels and fills in masked words.
 
-The work is the same on every machine, so that the models are as good on a slow or busy one. How long it takes is
-measured first, and said; after each model it is said again, by the speed so far.
+Each is compared with a baseline (an n-gram model, the most frequent token). The number of steps is the same on every
+machine, so the models are equally good on a slow or busy one. The time is estimated first, and again after each model.
 """
 
 import shutil
@@ -27,13 +28,19 @@ from weft.train.pretrain import prepare, pretrain
 ROOT = Path(__file__).parent.parent
 RECIPES, RUNS = ROOT / "recipes", ROOT / "runs"
 STEPS = {
-    "quickstart": "A GPT learns three plays of Shakespeare, letter by letter.",
-    "austen": "Another GPT learns three novels by Jane Austen, by pieces of words.",
-    "quickstart-bert": "A BERT learns the novels: some words are hidden, it guesses them.",
+    "quickstart": "A GPT learns three plays of Shakespeare, character by character.",
+    "austen": "Another GPT learns three novels by Jane Austen, in subwords.",
+    "quickstart-bert": "A BERT learns the novels by guessing masked words.",
 }
-ENDING_SECONDS = 15  # counting n-grams, saving, and writing at the end
-PASSED = 0.2  # of the hidden words: a BERT that finds fewer still says the most frequent ones
+ENDING_SECONDS = 15  # for the n-gram models, saving and writing
+LEAST_MASKED_ACCURACY = 0.2  # below it, a BERT only predicts the most frequent words
 PROMPT, SECOND_PROMPT = "To be, or not to be", "She was"
+# Run, title, metric, format.
+FIGURES = [
+    ("quickstart", "Character-level GPT: bits per character (lower is better)", "bits_per_character", ".2f"),
+    ("austen", "Subword GPT: bits per character (lower is better)", "bits_per_character", ".2f"),
+    ("quickstart-bert", "BERT: masked words predicted correctly", "validation_masked_accuracy", ".0%"),
+]
 GAPS = [
     "Mr. [MASK] was a very good man.",
     "She could not [MASK] it.",
@@ -51,10 +58,10 @@ class Trained:
 
 def main() -> None:
     screen = Console()
-    say("Preparing the texts, and measuring how fast this machine is ...\n")
+    say("Preparing the texts and measuring the speed of this machine ...\n")
     expected = {name: prepare_afresh(name) for name in STEPS}
-    began, first_said = time.monotonic(), seconds_left(expected, {})
-    say(f"\nTraining will take about {in_minutes(first_said)}, if the machine stays as busy as it is now.")
+    began, first_estimate = time.monotonic(), seconds_left(expected, {})
+    say(f"\nTraining will take about {in_minutes(first_estimate)} if the machine stays as busy as it is now.")
     made: dict[str, Trained] = {}
     for number, (name, what) in enumerate(STEPS.items(), 1):
         if made:
@@ -63,10 +70,10 @@ def main() -> None:
         say(f"\n{number}. {what}\n")
         made[name] = train(name)
 
-    show_writing(screen, "The GPT of letters writes", made["quickstart"].model, PROMPT, 400)
-    show_writing(screen, "The GPT of pieces of words writes", made["austen"].model, SECOND_PROMPT, 120)
+    show_writing(screen, "The character-level GPT writes", made["quickstart"].model, PROMPT, 400)
+    show_writing(screen, "The subword GPT writes", made["austen"].model, SECOND_PROMPT, 120)
     table = Table(title="The BERT fills in", title_justify="left", title_style="bold")
-    for column in ("sentence", "its best words"):
+    for column in ("sentence", "most likely words"):
         table.add_column(column)
     for gap in GAPS:
         words = ", ".join(filled.word for filled in made["quickstart-bert"].model.fill(gap, top=5))
@@ -74,13 +81,13 @@ def main() -> None:
     screen.print(table)
     show_figures(screen, made)
     spent = time.monotonic() - began
-    screen.print(f"\nThis took {in_minutes(spent)}; the estimate was {in_minutes(first_said)}.")
-    screen.print("Look at the curves: runs/quickstart/report.html, runs/quickstart-bert/report.html")
+    screen.print(f"\nThis took {in_minutes(spent)}; the estimate was {in_minutes(first_estimate)}.")
+    screen.print("Training curves: runs/quickstart/report.html, runs/quickstart-bert/report.html")
     screen.print("Next, with .venv/bin/weft:")
     screen.print(
         '  weft generate runs/quickstart/model "To be" --stream --temperature 0.8 --max-new-tokens 1000 --slide'
     )
-    screen.print("  weft info runs/quickstart-bert/model                  what was built; transformers opens it, too")
+    screen.print("  weft info runs/quickstart-bert/model                  the model; transformers can open it, too")
     screen.print("  weft pretrain recipes/quickstart.yml model.width=192 pretrain.budget=10m -o runs/wider")
     screen.print("  weft pretrain recipes/quickstart-zh.yml               唐诗")
 
@@ -91,7 +98,7 @@ def prepare_afresh(name: str) -> float:
 
 
 def seconds_left(expected: dict[str, float], spent: dict[str, float]) -> float:
-    """For the models that are not yet `spent` on: as measured, times how much slower the others were than measured."""
+    """Estimate for the models that are not in `spent`, scaled by how much slower than expected the others were."""
     slower = sum(spent.values()) / sum(expected[name] for name in spent) if spent else 1.0
     return slower * sum(seconds for name, seconds in expected.items() if name not in spent) + ENDING_SECONDS
 
@@ -108,17 +115,14 @@ def show_writing(screen: Console, title: str, model: weft.Model, prompt: str, le
 
 
 def show_figures(screen: Console, made: dict[str, Trained]) -> None:
-    table = Table(title="How good, next to counting", title_justify="left", title_style="bold")
-    for column in ("", "weft", "by counting", "time"):
+    table = Table(title="How good, beside an n-gram model", title_justify="left", title_style="bold")
+    for column in ("", "weft", "baseline", "time"):
         table.add_column(column)
     notes = []
-    for name, what in (("quickstart", "letters"), ("austen", "pieces of words"), ("quickstart-bert", "")):
+    for name, title, key, style in FIGURES:
         results = made[name].results
-        key, title = ("validation_masked_accuracy", "BERT: hidden words found")
-        if what:
-            key, title = ("bits_per_character", f"GPT of {what}: bits per character, less is better")
-        ours, counted = (f"{results[by][key]:{'.2f' if what else '.0%'}}" for by in ("validation", "by_counting"))
-        table.add_row(title, ours, f"{counted} ({results['by_counting']['name']})", f"{made[name].seconds:.0f} s")
+        ours, baseline = (f"{results[by][key]:{style}}" for by in ("validation", "by_counting"))
+        table.add_row(title, ours, f"{baseline} ({results['by_counting']['name']})", f"{made[name].seconds:.0f} s")
         notes += [f"{title.partition(':')[0]}: {reason}" for reason in [shortfall(name, results)] if reason]
     screen.print(table)
     for note in notes:
@@ -126,16 +130,16 @@ def show_figures(screen: Console, made: dict[str, Trained]) -> None:
 
 
 def shortfall(name: str, results: dict[str, Any]) -> str | None:
-    """Why this is not a success, and what to try; none if it is one."""
-    validation, counted = results["validation"], results["by_counting"]
+    """Why this model is not good enough, and what to try. None if it is."""
+    validation, baseline = results["validation"], results["by_counting"]
     steps = results["steps"]
     more = f"{steps:,} steps were too few. Try: "
     more += f"weft pretrain recipes/{name}.yml pretrain.budget='{2 * steps} steps' -o runs/longer"
-    if "bits_per_character" in counted:
-        worse = validation["bits_per_character"] >= counted["bits_per_character"]
-        return f"has not beaten the {counted['name']}. {more}" if worse else None
-    if validation["validation_masked_accuracy"] < PASSED:
-        return f"has not learnt more than which words are frequent. {more}"
+    if "bits_per_character" in baseline:
+        is_worse = validation["bits_per_character"] >= baseline["bits_per_character"]
+        return f"is not better than the {baseline['name']} model. {more}" if is_worse else None
+    if validation["validation_masked_accuracy"] < LEAST_MASKED_ACCURACY:
+        return f"has only learnt which words are frequent. {more}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""The first five minutes do the same work on every machine, and say how it went."""
+"""The quickstart does the same work on every machine and says so if a model turned out badly."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def test_neither_size_nor_steps_depend_on_the_speed_of_the_machine(name):
     assert read_budget(recipe.pretrain.budget).kind == "steps"
     assert None not in (recipe.model.layers, recipe.model.width, recipe.model.heads)
     assert None not in (recipe.pretrain.batch_tokens, recipe.pretrain.sequence_length, recipe.pretrain.precision)
-    assert recipe.pretrain.compile is False  # on a slow machine a trial of it would take minutes that were not said
+    assert recipe.pretrain.compile is False  # trying it takes minutes on a slow machine, which the estimate leaves out
 
 
 def test_its_bert_passes_the_plateau():
@@ -25,30 +25,30 @@ def test_its_bert_passes_the_plateau():
     assert plan.batch_tokens >= MASKED_BATCH
 
 
-def results(key, ours, counted):
-    return {"steps": 700, "validation": {key: ours}, "by_counting": {"name": "3-gram", key: counted}}
+def results(key, ours, baseline):
+    return {"steps": 700, "validation": {key: ours}, "by_counting": {"name": "3-gram", key: baseline}}
 
 
 @pytest.mark.parametrize(
-    ("key", "ours", "counted", "says"),
+    ("key", "ours", "baseline", "says"),
     [
         ("bits_per_character", 1.6, 1.8, None),
-        ("bits_per_character", 1.9, 1.8, "has not beaten the 3-gram. 700 steps were too few"),
+        ("bits_per_character", 1.9, 1.8, "is not better than the 3-gram model. 700 steps were too few"),
         ("validation_masked_accuracy", 0.3, 0.07, None),
         ("validation_masked_accuracy", 0.11, 0.07, "which words are frequent. 700 steps were too few"),
     ],
 )
-def test_a_model_that_is_no_success_is_said_to_be_none(key, ours, counted, says):
-    found = shortfall("austen", results(key, ours, counted))
+def test_a_poor_model_is_reported_with_what_to_try(key, ours, baseline, says):
+    found = shortfall("austen", results(key, ours, baseline))
     assert found is None if says is None else says in found and "recipes/austen.yml" in found
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(10, "0.5 minutes"), (61, "1 minute"), (290, "5 minutes")])
-def test_times_are_said_in_half_minutes(seconds, said):
+def test_times_are_rounded_to_half_minutes(seconds, said):
     assert in_minutes(seconds) == said
 
 
-def test_what_is_left_follows_the_speed_so_far():
+def test_the_time_left_follows_the_speed_so_far():
     expected = {"first": 100.0, "second": 60.0, "third": 80.0}
     assert seconds_left(expected, {}) == 240 + ENDING_SECONDS
     assert seconds_left(expected, {"first": 300.0}) == 3 * 140 + ENDING_SECONDS
