@@ -346,7 +346,7 @@ def families(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def recipe_schema(as_json: AsJson = False) -> None:
+def schema(as_json: AsJson = False) -> None:
     """The JSON Schema of recipes, for editors. It is JSON either way."""
     from weft.recipe.recipe import recipe_schema
 
