@@ -142,7 +142,8 @@ def default_of(field: FieldInfo) -> str:
 
 def cell(text: str) -> str:
     text = text.replace("|", "\\|").replace("<", "&lt;")
-    return text[:1].upper() + text[1:]
+    is_value = text.partition(" ")[0].endswith(":")  # best: …
+    return text if is_value else text[:1].upper() + text[1:]
 
 
 def anchor(path: str) -> str:

@@ -45,6 +45,11 @@ def test_the_recipe_reference_is_current():
     assert read("recipe.md") == recipe_reference.reference(), "run python scripts/recipe_reference.py"
 
 
+def test_every_key_of_a_recipe_has_a_meaning():
+    rows = [line.split(" | ") for line in read("recipe.md").splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows if not row[-1].strip(" |")] == []
+
+
 def test_every_decision_is_in_the_index_once():
     page = read("decisions.md")
     assert decisions_index.with_index(page) == page, "run python scripts/decisions_index.py"
@@ -73,9 +78,8 @@ def test_messages_quoted_in_troubleshooting_are_those_of_the_code():
     source = strings_in_the_source()
     quoted = re.findall(r"^```text\n(.*?)\n```$", read("troubleshooting.md"), re.MULTILINE | re.DOTALL)
     assert len(quoted) > 10
-    for message in quoted:
-        for fragment in filter(None, (part.strip("\n") for part in re.split(r" ?… ?", message))):
-            assert fragment in source, message
+    fragments = [part for message in quoted for part in re.split(r"\s?…\s?", message) if part]
+    assert [fragment for fragment in fragments if fragment not in source] == []
 
 
 def test_the_numbers_of_choosing_are_those_that_were_measured():
