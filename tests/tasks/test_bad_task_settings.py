@@ -55,7 +55,7 @@ def test_a_setting_that_would_do_nothing_is_an_error_before_anything_is_read(tas
     ("model={familie: bert}", "finetune.model: give family or path (did you mean familie?)"),
     ("model.layers=x", "finetune.model.layers cannot be 'x': input should be a valid integer"),
     ("model.layers=-1", "finetune.model.layers cannot be -1"), ("model.family=brt", "There is no model family 'brt'"),
-    ("model={path: somewhere}", "finetune.model: a folder is named as it is"),
+    ("model={path: somewhere}", "finetune.model: give a folder without path"),
     ("model=nowhere", "nowhere does not exist"), ("model=empty", "empty is not a model folder: it has no config.json"),
     ("model=train.jsonl", "train.jsonl is a file, not a model folder"),
 ])  # fmt: skip
@@ -66,12 +66,12 @@ def test_a_setting_of_the_wrong_kind_is_named(change, reason, tmp_path):
 
 @pytest.mark.parametrize(("task", "settings", "reason"), [
     ("classify", {"budget": "99999999999 steps"}, "finetune.budget is 99,999,999,999 steps, which nobody will live to"),
-    ("classify", {"budget": "0.0001s"}, "finetune.budget is too short: a step takes"),
+    ("classify", {"budget": "0.0001s"}, "finetune.budget is too short: one step takes"),
     ("classify", {"model": {"family": "bert", "layerz": 1}}, "bert has no setting 'layerz' (did you mean layers?)"),
     ("classify", {"model": {"family": "bert", **SHAPE, "heads": 3}}, "bert: width 32 is not a multiple of 3 heads"),
     ("classify", {"model": {"family": "bert", **SHAPE, "positions": 20}}, "but the model reads at most 20 tokens"),
     ("classify", {"model": {"family": "bert", **SHAPE, "vocabulary": 10}}, "the model 10: they do not belong together"),
-    ("classify", {"model": {"family": "t5", **SHAPE}}, "A t5 reads with its encoder and writes with its decoder"),
+    ("classify", {"model": {"family": "t5", **SHAPE}}, "A t5 is an encoder–decoder. classify needs an encoder"),
     ("translate", {"model": {"family": "bert", **SHAPE}}, "A bert is an encoder, which does not write"),
     ("translate", {"tune": "head"}, "head leaves nothing to train: this head shares its weights with the embeddings"),
     ("classify", {"tune": "lora", "model": {"family": "lstm", "width": 32}}, "lora finds no linear layers to adapt"),
@@ -132,8 +132,8 @@ def test_a_model_without_its_tokenizer_cannot_be_taught(tuned, tmp_path):
 def test_a_recipe_without_the_section_or_the_file_says_so(tmp_path):
     assert "is not a file" in weft("finetune", tmp_path / "none.yml").sentence
     (tmp_path / "recipe.yml").write_text("name: x\n")
-    assert "finetune is missing: say what to learn" in weft("finetune", tmp_path / "recipe.yml").sentence
+    assert "finetune is missing. Example: finetune:" in weft("finetune", tmp_path / "recipe.yml").sentence
     recipe = write_recipe(tmp_path, "classify")
-    assert "tokenizer goes with a fresh model" in weft(
+    assert "tokenizer belongs to a fresh model" in weft(
         "finetune", recipe, "tokenizer={kind: bpe}", "finetune.model=somewhere"
     ).sentence  # fmt: skip

@@ -10,7 +10,7 @@ from small_tasks import finetune, report_of, rows_of, weft, write_rows
 from weft.model.families import design
 from weft.model.network import create_network
 from weft.objectives.objective import Batch, HeadObjective
-from weft.tasks.learning.plan import FEWEST_EXAMPLES
+from weft.tasks.learning.plan import LEAST_VALIDATION_EXAMPLES
 from weft.tokens.order import Order
 from weft.train.loop import Hooks, train
 from weft.train.schedules import Schedule
@@ -103,7 +103,7 @@ def test_a_validation_after_every_step_is_on_the_fewest_examples_of_a_short_time
     }
     assert finetune(tmp_path, "classify", data=data, budget="1s", validate_every=1).code == 0
     plan = yaml.safe_load((tmp_path / "run/recipe.yml").read_text())["finetune"]
-    assert (plan["validate_every"], plan["validation_examples"]) == (1, FEWEST_EXAMPLES)
+    assert (plan["validate_every"], plan["validation_examples"]) == (1, LEAST_VALIDATION_EXAMPLES)
 
 
 @pytest.mark.parametrize("has_test", [True, False])

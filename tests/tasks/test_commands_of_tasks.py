@@ -147,7 +147,7 @@ def test_long_texts_are_cut_and_said_to_be(tuned, tmp_path):
     rows = [*rows_of("classify", 3), {"text": "good " * 600, "label": "pos"}]
     data = write_rows(tmp_path / "data.jsonl", rows)
     said = weft("evaluate", tuned("classify") / "model", data, "-o", tmp_path, "--json")
-    sentence = "1 of 4 are longer than 48 tokens: cut, or read in windows."
+    sentence = "1 of 4 are longer than 48 tokens: truncated or read in windows."
     assert json.loads(said.out)["cut"] == 1 and sentence in said.err
     assert "longer than the model reads" in (tmp_path / "report.html").read_text()
     assert sentence in weft("predict", tuned("classify") / "model", "--file", data).err
@@ -178,7 +178,7 @@ def test_a_report_does_not_replace_that_of_a_run(tuned, tmp_path):
 def test_a_package_that_is_not_there_is_missed_at_once(task, baseline, package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     said = finetune(tmp_path, task, baseline=baseline)
-    why = f"to judge {task}" if package == "sacrebleu" else "for a classical method beside the model"
+    why = f"to evaluate {task}" if package == "sacrebleu" else "for the baseline"
     assert said.sentence.startswith(f"{package} is needed {why}") and "weft[tasks]" in said.sentence
     assert not (tmp_path / "run").exists()
 

@@ -21,7 +21,7 @@ from weft.tasks.labelled.data import LabelledSplit, Problems
 from weft.tasks.learning.build import plain_network
 from weft.tasks.learning.finetune import finetune
 from weft.tasks.learning.finetune_inputs import FinetuneInputs
-from weft.tasks.learning.lora import SCALE, Adapted, adapt, freeze_backbone, plain_state
+from weft.tasks.learning.lora import LORA_SCALE, Adapted, adapt, freeze_backbone, plain_state
 from weft.tasks.learning.splits import Splits
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.reply import Reply
@@ -108,7 +108,7 @@ def test_an_adapter_is_the_formula_of_its_paper():
     with torch.no_grad():
         one.up.normal_()
     x = torch.randn(7, 6)
-    expected = layer(x) + SCALE * x @ one.down.T @ one.up.T
+    expected = layer(x) + LORA_SCALE * x @ one.down.T @ one.up.T
     torch.testing.assert_close(one(x), expected)
     torch.testing.assert_close(x @ one.merged().T + layer.bias, expected)
 

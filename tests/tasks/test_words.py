@@ -133,7 +133,7 @@ def test_answers_that_are_off_are_counted(tmp_path):
     data["validation"] = str(write_rows(tmp_path / "dev.jsonl", rows_of("answer", 4)))
     said = finetune(tmp_path, "answer", data=data)
     assert said.code == 0
-    assert f"Mended: train.jsonl, line 1 {WRONG_START} (3 of this kind)." in said.err
+    assert f"Repaired: train.jsonl, line 1 {WRONG_START} (3 of this kind)." in said.err
     assert report_of(tmp_path / "run")["mended"] == {"train": [f"train.jsonl, line 1 {WRONG_START} (3 of this kind)."]}
     assert "<h2>Rows repaired</h2>" in (tmp_path / "run/report.html").read_text()
 

@@ -28,7 +28,7 @@ def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
 
     second = recipe
     if recipe.finetune is not None:
-        from weft.tasks.learning.check import check as check_finetune
+        from weft.tasks.learning.check import check_finetune
         from weft.tasks.learning.finetune import after_pretraining, finetune
 
         second = recipe if recipe.pretrain is None else after_pretraining(recipe, folder / MODEL)

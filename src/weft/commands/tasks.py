@@ -1,4 +1,4 @@
-"""What `weft evaluate` and `weft predict` do."""
+"""`weft evaluate` and `weft predict` for models that have a task."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ def evaluate_model(
     if format is None and any(map(is_standard_input, data)):
         raise InputError("Standard input (-) has no name that tells its format. Give it: --format jsonl (csv, tsv …).")
     model = _load(folder, task)
-    require_packages(model.required_task, beside=bool(train), without="weft evaluate without --train")
+    require_packages(model.required_task, baseline=bool(train), without="leaving out --train")
     named = _named_columns(columns, model.required_task.roles)
     section = _section(named, encoding, format, model)
     split = _read(model, data, section)

@@ -1,7 +1,7 @@
-"""How good a model is at its task, next to a classical method, and what it costs.
+"""How good a model is at its task, beside a baseline, and what it costs.
 
-The whole of the data is answered, judged with intervals, sliced by length; the baseline learns from the same training
-data and answers the same questions. Latency is measured one example at a time, throughput in batches.
+The model answers all examples. The answers are scored, with intervals, and sliced by length. The baseline trains on the
+same training data and answers the same examples. Latency is measured one example at a time, throughput in batches.
 """
 
 import time
@@ -21,29 +21,31 @@ from weft.tasks.catalog import metric_title
 from weft.tasks.example import Example
 from weft.tasks.input_spec import InputSpec
 from weft.tasks.judging.untuned import Untuned
-from weft.tasks.judging.verdict import verdict_line
+from weft.tasks.judging.verdict import tuning_warning, verdict_line
 from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import Task
 
 EXAMPLES_AT_ONCE = 256
-SLICES = 4
-SHOWN = 20  # mistakes, examples
+LENGTH_SLICES = 4
+SHOWN_MISTAKES = 20
 
 
-def say_cut(cut: int, count: int, reader: InputSpec) -> None:
+def say_cut(cut: int, count: int, input_spec: InputSpec) -> None:
     if cut:
-        say(f"{cut:,} of {count:,} are longer than {reader.most_tokens:,} tokens: cut, or read in windows.")
+        say(f"{cut:,} of {count:,} are longer than {input_spec.most_tokens:,} tokens: truncated or read in windows.")
 
 
 @dataclass(frozen=True)
 class Compared:
+    """What the model is compared with: the baseline, or the model before tuning."""
+
     name: str
     judged: Judged
-    seconds: float  # to learn and to answer
-    difference: PairedDifference | None = None  # of the model to it, in the deciding figure
-    differences: dict[str, PairedDifference] = field(default_factory=dict)  # in all that have intervals
-    learnt_from: int | None = None  # examples, if not all
+    seconds: float  # to train and to answer
+    difference: PairedDifference | None = None  # the model minus this, in the main metric
+    differences: dict[str, PairedDifference] = field(default_factory=dict)  # in every metric with an interval
+    training_examples: int | None = None  # if it was not trained on all of them
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -55,8 +57,8 @@ class Compared:
         if self.difference is not None:
             found["difference"] = self.difference.facts()
             found["differences"] = {name: gap.facts() for name, gap in self.differences.items()}
-        if self.learnt_from is not None:
-            found["training_examples"] = self.learnt_from
+        if self.training_examples is not None:
+            found["training_examples"] = self.training_examples
         return found
 
 
@@ -67,17 +69,17 @@ class Evaluation:
     examples: list[Example]
     answers: list[Any]
     judged: Judged
-    slices: list[tuple[str, int, float]]  # lengths, how many, mean credit
+    slices: list[tuple[str, int, float]]  # range of lengths, number of examples, mean credit
     cost: dict[str, Any]
     cut: int = 0  # examples that are longer than the model reads
     baseline: Compared | None = None
     untuned: Compared | None = None
-    notes: tuple[str, ...] = ()  # what to know before the figures are believed
-    facts: dict[str, Any] = field(default_factory=dict)  # how figures came about: from which raw text
+    notes: tuple[str, ...] = ()  # caveats
+    facts: dict[str, Any] = field(default_factory=dict)  # how metrics were measured, such as the raw text used
 
     @property
     def figures(self) -> dict[str, float]:
-        """The one that decides first."""
+        """All metrics, the main one first."""
         return {self.score: self.judged.figures[self.score], **self.judged.figures}
 
     @property
@@ -85,7 +87,7 @@ class Evaluation:
         return self.task.main_metric(self.judged.figures)
 
     def summary(self) -> dict[str, Any]:
-        """The figures, with intervals, and the baseline's: one JSON object."""
+        """Metrics, intervals, comparisons and cost as one JSON object."""
         found: dict[str, Any] = {
             "examples": len(self.examples),
             "figures": self.figures,
@@ -99,9 +101,9 @@ class Evaluation:
             found["cut"] = self.cut
         if self.judged.calibration is not None:
             found["calibration"] = {"ece": self.judged.calibration.ece, "brier": self.judged.calibration.brier}
-        for name, beside in (("baseline", self.baseline), ("untuned", self.untuned)):
-            if beside is not None:
-                found[name] = beside.summary()
+        for key, other in (("baseline", self.baseline), ("untuned", self.untuned)):
+            if other is not None:
+                found[key] = other.summary()
         if verdicts := self.verdicts():
             found["verdicts"] = verdicts
         return {"verdict": verdict_line({"task": self.task.name, **found}), **found}
@@ -111,38 +113,34 @@ class Evaluation:
         return self.summary()["verdict"]
 
     def verdicts(self) -> list[str]:
-        """One sentence about each difference."""
+        """A sentence about each comparison, in the main metric."""
         found = []
-        for name, one in self._others().items():
-            if (gap := one.difference) is not None:
+        for name, other in (("baseline", self.baseline), ("untuned model", self.untuned)):
+            if other is not None and (gap := other.difference) is not None:
                 metric = metric_title(gap.figure, self.task.name)
-                found.append(f"Against the {name} ({one.name}): {gap.verdict} in {metric}.")
-                if one is self.untuned and not gap.is_ahead:
-                    found[-1] += " Tuning does not beat the untuned model."
+                found.append(f"Against the {name} ({other.name}): {gap.verdict} in {metric}.")
+        if self.untuned is not None and (warning := tuning_warning({"untuned": self.untuned.summary()})):
+            found[-1] += f" {warning}"
         return found
 
-    def _others(self) -> dict[str, Compared]:
-        others = {"baseline": self.baseline, "untuned model": self.untuned}
-        return {name: one for name, one in others.items() if one is not None}
-
-    def mistakes(self, most: int = SHOWN) -> list[tuple[Example, Any]]:
-        """The hardest first; none that is right."""
+    def mistakes(self, most: int = SHOWN_MISTAKES) -> list[tuple[Example, Any]]:
+        """Wrong answers, the hardest first."""
         order = [i for i in np.argsort(-self.judged.severity, kind="stable") if self.judged.credit[i] < 1]
         return [(self.examples[i], self.answers[i]) for i in order[:most]]
 
 
-def require_packages(task: Task | type[Task], *, beside: bool, without: str) -> None:
-    """An error at once, not after the training, if one of the optional packages that judge is not there. `without` says
-    how to have nothing `beside` the model.
+def require_packages(task: Task | type[Task], *, baseline: bool, without: str) -> None:
+    """Raises InputError, before any training, if evaluation needs a package that is not installed. `without`: the
+    setting that skips the baseline.
     """
     for package in task.metric_packages:
-        needs(package, "tasks", f"to judge {task.name}")
-    for package in task.baseline_packages if beside else ():
-        needs(package, "tasks", f"for a classical method beside the model ({without} goes without)")
+        needs(package, "tasks", f"to evaluate {task.name}")
+    for package in task.baseline_packages if baseline else ():
+        needs(package, "tasks", f"for the baseline ({without} skips it)")
 
 
 def training_facts(results: Mapping[str, Any], examples: int | None = None) -> dict[str, Any]:
-    """What training cost, of a run's results."""
+    """What training cost, from a run's results."""
     names = ("parameters", "parameters_tuned", "training_seconds", "steps", "tokens")
     found = {name: results[name] for name in names if name in results}
     return found if examples is None else {**found, "training_examples": examples}
@@ -157,7 +155,7 @@ def evaluate_on(
     notes: Sequence[str] = (),
     untuned: Untuned | None = None,
 ) -> Evaluation:
-    """`train`: what a baseline learns from; none is made without. `untuned`: answers to the same examples."""
+    """`train`: training data of the baseline. Default: no baseline. `untuned`: its answers to the same examples."""
     task, examples = model.required_task, split.judged
     if split.unseen:
         notes = [*notes, split.unseen_sentence()]
@@ -171,42 +169,52 @@ def evaluate_on(
     judged.figures.update(measured.figures)
     judged.intervals.update(measured.intervals)
     cost = {**(training or {}), "parameters": count_parameters(model.task_network), **_cost(model, examples, seconds)}
-    baseline = None
-    if train is not None:
-        say("Training the classical baseline beside it ...")
-        began = time.perf_counter()
-        name, guessed = task.baseline(train, examples)
-        beside = task.judge(examples, guessed)
-        more = task.measure_baseline(train, examples)
-        beside.figures.update(more.figures)
-        beside.intervals.update(more.intervals)
-        baseline = _beside(name, task, judged, beside, time.perf_counter() - began)
-    before = None if untuned is None else _judge_untuned(task, examples, judged, untuned)
-    slices = _slices(task, examples, judged.credit)
     return Evaluation(
-        task, split.where, examples, answers, judged, slices, cost, cut, baseline, before, tuple(notes), measured.facts
+        task,
+        split.where,
+        examples,
+        answers,
+        judged,
+        _slices(task, examples, judged.credit),
+        cost,
+        cut,
+        baseline=None if train is None else _judge_baseline(task, train, examples, judged),
+        untuned=None if untuned is None else _judge_untuned(task, examples, judged, untuned),
+        notes=tuple(notes),
+        facts=measured.facts,
     )
 
 
-def _judge_untuned(task: Task, examples: Sequence[Example], tuned: Judged, untuned: Untuned) -> Compared:
-    """Only by what does not depend on the scale of the answers: a cosine is no number of stars."""
+def _judge_baseline(task: Task, train: Sequence[Example], examples: Sequence[Example], model: Judged) -> Compared:
+    say("Training the baseline ...")
+    began = time.perf_counter()
+    name, answers = task.baseline(train, examples)
+    judged = task.judge(examples, answers)
+    measured = task.measure_baseline(train, examples)
+    judged.figures.update(measured.figures)
+    judged.intervals.update(measured.intervals)
+    return _compare(name, task, model, judged, time.perf_counter() - began)
+
+
+def _judge_untuned(task: Task, examples: Sequence[Example], model: Judged, untuned: Untuned) -> Compared:
+    """Only in metrics that do not depend on the scale of the answers: a cosine is not on the scale of a rating."""
     judged = task.judge(examples, untuned.answers)
     known = task.known_metrics
     figures, intervals = (
         {name: value for name, value in one.items() if name in known} for one in (judged.figures, judged.intervals)
     )
     judged = replace(judged, figures=figures, intervals=intervals)  # type: ignore[arg-type]
-    found = _beside(untuned.name, task, tuned, judged, untuned.seconds)
-    return replace(found, learnt_from=untuned.learnt_from)
+    found = _compare(untuned.name, task, model, judged, untuned.seconds)
+    return replace(found, training_examples=untuned.training_examples)
 
 
-def _beside(name: str, task: Task, ours: Judged, theirs: Judged, seconds: float) -> Compared:
+def _compare(name: str, task: Task, ours: Judged, theirs: Judged, seconds: float) -> Compared:
     gaps = {figure: gap for figure in ours.figures if (gap := paired_difference(figure, ours, theirs)) is not None}
     return Compared(name, theirs, seconds, gaps.get(task.main_metric(ours.figures)), gaps)
 
 
 def score_on(model: LoadedModel, split: LabelledSplit) -> float:
-    """The figure that decides, alone."""
+    """The main metric alone."""
     task, answers = model.required_task, _answer_all(model, split)[0]
     return task.score(model.task_network, split.judged, answers, model.input_spec)
 
@@ -227,10 +235,11 @@ def _answer_all(model: LoadedModel, split: LabelledSplit) -> tuple[list[Any], in
 
 
 def _cost(model: LoadedModel, examples: Sequence[Example], seconds: float) -> dict[str, Any]:
+    """Latency and throughput; `seconds`: the time that all examples took."""
     single = []
     count = model.required_task.timed_examples
     picked = np.unique(np.linspace(0, len(examples) - 1, count).astype(int))
-    model.answers([examples[picked[0]]])  # the first makes things ready
+    model.answers([examples[picked[0]]])  # warm-up
     for index in picked:
         began = time.perf_counter()
         model.answers([examples[index]])
@@ -243,10 +252,10 @@ def _cost(model: LoadedModel, examples: Sequence[Example], seconds: float) -> di
 
 
 def _slices(task: Task, examples: Sequence[Example], credit: np.ndarray) -> list[tuple[str, int, float]]:
-    """Short and long examples apart, as many of each."""
+    """The mean credit by length, in slices of about equal size."""
     lengths = np.asarray([len(task.in_words(example)) for example in examples])
-    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, SLICES + 1)).astype(int))
-    edges = edges if len(edges) > 1 else np.repeat(edges, 2)  # all of one length
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_SLICES + 1)).astype(int))
+    edges = edges if len(edges) > 1 else np.repeat(edges, 2)  # all have the same length
     found = []
     for low, high in pairwise(edges.tolist()):
         inside = (lengths >= low) & ((lengths < high) | ((high == edges[-1]) & (lengths <= high)))

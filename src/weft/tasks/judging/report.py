@@ -102,9 +102,9 @@ def _comparison(evaluation: Evaluation) -> str:
 
 def _trained_on(untuned: Compared | None) -> str:
     """A baseline on untuned vectors may have seen fewer examples than the model."""
-    if untuned is None or not untuned.learnt_from:
+    if untuned is None or not untuned.training_examples:
         return ""
-    return f"<p>{escape(untuned.name)}: trained on {untuned.learnt_from:,} examples.</p>"
+    return f"<p>{escape(untuned.name)}: trained on {untuned.training_examples:,} examples.</p>"
 
 
 def _interval(key: str, judged: Judged) -> str:

@@ -1,9 +1,9 @@
-"""The model before it is tuned, beside the tuned one: what do its vectors tell as they are?
+"""The model before tuning, for comparison with the tuned one: what do its vectors say about the task?
 
-One vector per text, as `Model.embed` makes it (the folder's own pooling), from the weights that tuning begins with.
-Similarity is their cosine, without any training; classes are told by logistic regression on them. Of the training data
-at most `MOST_EXAMPLES` examples and `MOST_TOKENS` tokens are read, and half as many tokens as tuning reads: a sixth of
-its time, for it also goes back.
+One vector per text, as `Model.embed` computes it (with the folder's own pooling), from the weights that tuning starts
+with. Similarity is their cosine, without any training; classes are predicted by logistic regression on them. That
+trains on at most `MOST_EXAMPLES` examples and `MOST_TOKENS` tokens, and on half of the tokens that tuning reads. It
+costs about a sixth of tuning's time, which includes the backward pass.
 """
 
 import time
@@ -28,51 +28,51 @@ from weft.tasks.scored_task import VectorTask
 from weft.tasks.task import Task
 from weft.tokenizer.tokenizer import Tokenizer
 
-MOST_EXAMPLES, FEWEST_TOKENS, MOST_TOKENS = 10_000, 20_000, 500_000
-FEWEST_EXAMPLES = 10
-SHARE = 0.5  # of the tokens that tuning reads
+MOST_EXAMPLES, LEAST_TOKENS, MOST_TOKENS = 10_000, 20_000, 500_000
+LEAST_EXAMPLES = 10
+SHARE_OF_TUNING = 0.5  # of the tokens that tuning reads
 
 
 @dataclass(frozen=True)
 class Untuned:
     name: str
     answers: list[Any]
-    learnt_from: int  # examples
+    training_examples: int  # of the logistic regression
     seconds: float
 
 
 def ask_untuned(
     task: Task,
     network: Network,
-    reader: InputSpec,
+    input_spec: InputSpec,
     folder: Path,
     train: Sequence[Example],
     examples: Sequence[Example],
     tuning_tokens: float,
 ) -> Untuned | None:
-    """None, if the task has no way to use vectors, or the model is no encoder. `tuning_tokens`: that tuning reads."""
-    if not isinstance(task, VectorTask) or not reader.looks_ahead or reader.has_source:
+    """None if the task cannot use vectors, or if the model is not an encoder. `tuning_tokens`: what tuning reads."""
+    if not isinstance(task, VectorTask) or not input_spec.looks_ahead or input_spec.has_source:
         return None
-    say("Asking the model before it is tuned ...")
+    say("Evaluating the model before tuning ...")
     began, pooling = time.perf_counter(), read_pooling(folder)
-    most = min(reader.most_tokens, pooling.most_tokens or reader.most_tokens)
+    most = min(input_spec.most_tokens, pooling.most_tokens or input_spec.most_tokens)
     was_training = network.training
     network.eval()
 
     def embed(texts: Sequence[str]) -> np.ndarray:
-        return embed_texts(network, reader.tokenizer, pooling, texts, most)
+        return embed_texts(network, input_spec.tokenizer, pooling, texts, most)
 
-    tokens = min(MOST_TOKENS, max(FEWEST_TOKENS, int(SHARE * tuning_tokens)))
-    some = _affordable(task, some_of(train, MOST_EXAMPLES, 0), reader.tokenizer, most, tokens)
-    name, answers, learnt_from = task.untuned(some, examples, embed)
+    tokens = min(MOST_TOKENS, max(LEAST_TOKENS, int(SHARE_OF_TUNING * tuning_tokens)))
+    some = _affordable(task, some_of(train, MOST_EXAMPLES, 0), input_spec.tokenizer, most, tokens)
+    name, answers, training_examples = task.untuned(some, examples, embed)
     network.train(was_training)
-    return Untuned(name, answers, learnt_from, time.perf_counter() - began)
+    return Untuned(name, answers, training_examples, time.perf_counter() - began)
 
 
 def embed_texts(
     network: Network, tokenizer: Tokenizer, pooling: Pooling, texts: Sequence[str], most_tokens: int
 ) -> np.ndarray:
-    """(texts, width). Each different text goes through the network once."""
+    """(texts, width). Each distinct text goes through the network once."""
     known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     ids = [sequence or [0] for sequence in tokenizer.encode_many(list(known), most_tokens)]
     device = next(network.parameters()).device
@@ -94,7 +94,7 @@ def embed_texts(
 
 
 def _affordable(task: Task, train: list[Example], tokenizer: Tokenizer, most: int, most_in_all: int) -> list[Example]:
-    """Evenly as many as `most_in_all` tokens allow."""
+    """An even sample that has about `most_in_all` tokens at most."""
     texts = [" ".join(task.compared_texts(one)) for one in train]
     spent = sum(len(ids) for ids in tokenizer.encode_many(texts, 2 * most))
-    return some_of(train, max(FEWEST_EXAMPLES, int(len(train) * most_in_all / max(int(spent), 1))), 0)
+    return some_of(train, max(LEAST_EXAMPLES, int(len(train) * most_in_all / max(int(spent), 1))), 0)

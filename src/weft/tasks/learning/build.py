@@ -1,8 +1,8 @@
-"""The network that learns a task: a pre-trained backbone with a head for it, or fresh weights.
+"""The network that learns a task: a pre-trained backbone with a new head, or fresh weights.
 
-The parts of a head that come before its output layer are taken over from another head of the model where
-`transformers` has one name for both: BERT's pooler, ModernBERT's dense layer. BERT's guess at masked words has such a
-layer, too, but it is another.
+Layers of a head before its output layer keep the weights of the model's former head if `transformers` calls both by the
+same name: BERT's pooler, ModernBERT's dense layer. The dense layer of BERT's masked-LM head has another name, so it is
+not reused.
 """
 
 import re
@@ -23,15 +23,15 @@ from weft.tasks.task import Task
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.build import Built, dropout_rates, family_settings, fresh_network, token_ids
 
-_UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls labels that nobody has named
-OF_TASK = ("id2label", "label2id", "num_labels", "problem_type")  # keys of a config that another task has left
+_UNNAMED = re.compile(r"LABEL_\d+")  # the default label names of transformers
+TASK_KEYS = ("id2label", "label2id", "num_labels", "problem_type")  # of a config; they belong to the former task
 
 
 def from_folder(folder: Path, task: Task, dropout: float | None, seed: int) -> Built:
     network, description = read_model(folder)
     family = description.family
     if family is None:
-        raise FolderError(f"{folder} is in weft's own format: no family's, so it cannot be given the head of a task.")
+        raise FolderError(f"{folder} is in weft's own format, which has no heads for tasks. Give a model of a family.")
     head = task.head_in(family)
     try:
         saved = family.architecture(head, max(task.outputs, 1))
@@ -40,15 +40,17 @@ def from_folder(folder: Path, task: Task, dropout: float | None, seed: int) -> B
     _check_reads(saved, task)
     rates = {} if dropout is None else dropout_rates(family, set(), dropout)
     fresh = create_network(replace(family, **rates).architecture(head, max(task.outputs, 1)), seed)
-    state = _taken_over(network, fresh, family) | _rows_by_label(network, fresh, head, description.labels, task.labels)
+    state = _reused_weights(network, fresh, family) | _output_rows_by_label(
+        network, fresh, head, description.labels, task.labels
+    )
     fresh.load_state_dict(state)
-    config = {key: value for key, value in description.config.items() if key not in OF_TASK}
+    config = {key: value for key, value in description.config.items() if key not in TASK_KEYS}
     return Built(fresh, saved, replace(description, head=head, labels=task.labels, config=config))
 
 
-def _taken_over(loaded: Network, fresh: Network, family: Family) -> dict[str, Tensor]:
-    """Weights by name; an inner part of a head may come from another head; an output layer must be the same one, in
-    name and size.
+def _reused_weights(loaded: Network, fresh: Network, family: Family) -> dict[str, Tensor]:
+    """The loaded weights where name and shape agree, fresh ones elsewhere. Inner layers of a head may come from another
+    head; the output layer may not.
     """
     dialect = next(one for one in DIALECTS.values() if type(family) is one.family)
     ours, theirs = (
@@ -63,10 +65,10 @@ def _taken_over(loaded: Network, fresh: Network, family: Family) -> dict[str, Te
     return found
 
 
-def _rows_by_label(
+def _output_rows_by_label(
     loaded: Network, fresh: Network, head: str, before: Sequence[str], now: Sequence[str]
 ) -> dict[str, Tensor]:
-    """An output layer whose rows had names: each label that it knew takes its row along, others begin fresh."""
+    """The output layer with the former rows of labels that the loaded model knew; new labels have fresh rows."""
     if not now or not before or all(_UNNAMED.fullmatch(label) for label in before):
         return {}
     known, found = loaded.state_dict(), {}
@@ -97,8 +99,8 @@ def from_family(
 def _check_reads(architecture: Architecture, task: Task) -> None:
     if architecture.is_encoder_decoder and not task.writes:
         raise InputError(
-            f"A {architecture.family} reads with its encoder and writes with its decoder; {task.name} takes an encoder "
-            "(bert, roberta, modernbert …) or a decoder (gpt2, llama, qwen3)."
+            f"A {architecture.family} is an encoder–decoder. {task.name} needs an encoder (bert, roberta, modernbert "
+            "…) or a decoder (gpt2, llama, qwen3)."
         )
 
 

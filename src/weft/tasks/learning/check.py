@@ -1,4 +1,4 @@
-"""What is wrong with a fine-tuning recipe, as far as it can be known before anything is read or written."""
+"""Errors in a fine-tuning recipe that can be found before any file is read or written."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,38 +15,38 @@ from weft.tasks.scored_task import LOSS, metric_error
 from weft.train.budget import read_budget
 
 
-def check(recipe: Recipe, base: Path) -> FinetuneSection:
-    """All that can be known to be wrong before anything is read or written."""
+def check_finetune(recipe: Recipe, base: Path) -> FinetuneSection:
+    """Raises RecipeError if the section is missing or cannot work."""
     section = recipe.finetune
     if section is None:
         raise RecipeError(
-            "finetune is missing: say what to learn, such as finetune: {model: …, task: classify, data: …}."
+            "finetune is missing. Example: finetune: {model: bert/model, task: classify, data: {train: train.tsv}}."
         )
     if not section.data.train:
-        raise RecipeError("finetune.data.train is missing: the file to learn from.")
+        raise RecipeError("finetune.data.train is missing: the training data.")
     if not section.model:
         raise RecipeError(
-            "finetune.model is missing: a model folder, or {family: …} to begin from nothing (with what the recipe "
-            "pre-trains, weft run begins)."
+            "finetune.model is missing: give a model folder, or {family: …} for a fresh model. Only weft run takes the "
+            "model that the recipe pre-trains."
         )
     if isinstance(section.model, ModelSection):
         _check_fresh(section.model)
     elif recipe.tokenizer is not None:
-        raise RecipeError("tokenizer goes with a fresh model; a model folder has its own.")
+        raise RecipeError("tokenizer belongs to a fresh model; a model folder has its own.")
     read_budget(section.budget, "finetune.budget")
     _check_useless(section, base)
     TASKS[section.task].check_section(section)
     _check_metric(section)
-    require_packages(TASKS[section.task], beside=section.baseline, without="finetune.baseline: false")
+    require_packages(TASKS[section.task], baseline=section.baseline, without="finetune.baseline: false")
     return section
 
 
 def _check_fresh(model: ModelSection) -> None:
     if model.path is not None:
-        raise RecipeError("finetune.model: a folder is named as it is: model: runs/bert/model.")
+        raise RecipeError("finetune.model: give a folder without path: model: runs/bert/model.")
     for name in ("head", "labels"):
         if name in model.model_fields_set:
-            raise RecipeError(f"finetune.model.{name} cannot be set: it is as the task has it.")
+            raise RecipeError(f"finetune.model.{name} cannot be set: the task determines it.")
     assert model.family is not None
     find_family(model.family)
 

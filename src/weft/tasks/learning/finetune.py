@@ -28,9 +28,9 @@ from weft.tasks.judging.evaluation import Evaluation, evaluate_on, score_on, tra
 from weft.tasks.judging.report import write_task_report
 from weft.tasks.judging.untuned import Untuned, ask_untuned
 from weft.tasks.labelled.data import LabelledSplit
-from weft.tasks.learning.check import check
+from weft.tasks.learning.check import check_finetune
 from weft.tasks.learning.finetune_inputs import FinetuneInputs
-from weft.tasks.learning.plan import choose
+from weft.tasks.learning.plan import make_finetune_plan
 from weft.tasks.learning.saving import copy_model, write_task_model
 from weft.tasks.learning.splits import Splits, count_classes, read_data
 from weft.tasks.learning.train_once import count_trained, train_once
@@ -55,7 +55,7 @@ class SeedRun:
 def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
     """Returns the results, as the run's weft.json has them. The recipe's paths are relative to `base`."""
     keep_freed_memory()
-    section = check(recipe, base)
+    section = check_finetune(recipe, base)
     use_threads(section.threads)
     if isinstance(section.model, str):
         read_model_config(base / section.model)  # raises if it is no model, before the data is read
@@ -101,7 +101,8 @@ def _plan(
     plan = _saved_plan(folder) if resume else None
     if plan is None:
         held_out = given.task.inputs(given.splits.validation.examples, input_spec)
-        plan = choose(given.section, given.base, given.task, built.network, inputs, input_spec.most_tokens, held_out)
+        length = input_spec.most_tokens
+        plan = make_finetune_plan(given.section, given.base, given.task, built.network, inputs, length, held_out)
         _save_plan(folder, recipe, given.base, plan)
     return plan
 

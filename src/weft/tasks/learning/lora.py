@@ -1,9 +1,8 @@
-"""Low-rank adapters (Hu et al. 2022): the matrices of the blocks stand still, and each gets a small companion.
+"""Low-rank adapters (LoRA, Hu et al. 2022): the matrices of the blocks are frozen, and each gets a small trained one.
 
-    y = x Wᵀ + b + (α / r) (x Aᵀ) Bᵀ,     A: r × in, random;  B: out × r, zero at the beginning
+    y = x Wᵀ + b + (α / r) (x Aᵀ) Bᵀ,     A: r × in, random;  B: out × r, initially zero
 
-With r = 8 about one weight in a hundred learns. On saving, W + (α / r) B A is one matrix again: what is written is a
-plain model.
+With r = 8 about one weight in a hundred is trained. Saving merges W + (α / r) B A, so the folder is a plain model.
 """
 
 import math
@@ -14,11 +13,11 @@ from torch.nn import functional as F
 
 from weft.model.network import Network
 
-SCALE = 2.0  # α / r
+LORA_SCALE = 2.0  # α / r
 
 
 class Adapted(nn.Linear):
-    """A linear layer that stands still, with its adapter."""
+    """A frozen linear layer with its adapter."""
 
     def __init__(self, layer: nn.Linear, rank: int, generator: torch.Generator) -> None:
         super().__init__(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
@@ -31,14 +30,14 @@ class Adapted(nn.Linear):
             self.down.copy_(torch.empty(self.down.shape).uniform_(-bound, bound, generator=generator))
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + SCALE * F.linear(F.linear(x, self.down), self.up)
+        return super().forward(x) + LORA_SCALE * F.linear(F.linear(x, self.down), self.up)
 
     def merged(self) -> Tensor:
-        return self.weight + SCALE * self.up @ self.down
+        return self.weight + LORA_SCALE * self.up @ self.down
 
 
 def adapt(network: Network, rank: int, seed: int) -> None:
-    """Only the adapters and the heads learn from here on."""
+    """Add adapters; only these and the heads are trained."""
     generator = torch.Generator().manual_seed(seed)
     freeze_backbone(network)
     for stack in (network.encoder, network.decoder):
@@ -52,7 +51,7 @@ def adapt(network: Network, rank: int, seed: int) -> None:
 def freeze_backbone(network: Network) -> None:
     heads = {id(parameter) for parameter in network.heads.parameters()}
     tables = [part for part in (network.embed, network.decoder_embed) if part is not None]
-    # A vocabulary layer that is tied to the embeddings belongs to both, and stands still.
+    # A vocabulary layer that is tied to the embeddings is frozen with them.
     heads -= {id(parameter) for table in tables for parameter in table.parameters()}
     for name, parameter in network.named_parameters():
         is_free = id(parameter) in heads or name.startswith("crf.")
@@ -61,7 +60,7 @@ def freeze_backbone(network: Network) -> None:
 
 @torch.no_grad()
 def plain_state(network: Network) -> dict[str, Tensor]:
-    """The weights by the names of a plain network, adapters merged."""
+    """The weights by the names of a plain network, with merged adapters and without a CRF."""
     state = dict(network.state_dict())
     for name, module in network.named_modules():
         if isinstance(module, Adapted):

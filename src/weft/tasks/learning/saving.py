@@ -1,4 +1,4 @@
-"""A fine-tuned model as a folder: a plain one of its family, and beside it what only weft knows (the task, a CRF)."""
+"""The folder of a fine-tuned model: a plain one of its family, plus what only weft knows (the task, a CRF)."""
 
 import json
 import shutil
@@ -19,18 +19,18 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 def write_task_model(
-    task: Task, built: Built, reader: InputSpec, folder: Path, recipe: Recipe, results: dict[str, Any]
+    task: Task, built: Built, input_spec: InputSpec, folder: Path, recipe: Recipe, results: dict[str, Any]
 ) -> None:
-    files = {**reader.tokenizer.saved_files()}
-    if TOKENIZER_CONFIG in files:  # so that transformers cuts texts (truncation=True) where they were cut in training
+    files = {**input_spec.tokenizer.saved_files()}
+    if TOKENIZER_CONFIG in files:  # transformers truncates (truncation=True) at the length of training
         settings = json.loads(files[TOKENIZER_CONFIG])
-        files[TOKENIZER_CONFIG] = to_json({**settings, "model_max_length": reader.most_tokens})
+        files[TOKENIZER_CONFIG] = to_json({**settings, "model_max_length": input_spec.most_tokens})
     files |= task.files(built.network)
     description = built.description
     config = {**description.config, **task.config()}
     facts = {
         "recipe": recipe.given_settings(),
-        "task": {**task.facts(), "sequence_length": reader.most_tokens},
+        "task": {**task.facts(), "sequence_length": input_spec.most_tokens},
         "results": results,
     }
     network = plain_network(built.saved, plain_state(built.network))

@@ -1,4 +1,4 @@
-"""The data of a recipe: examples to learn from, to validate on, to be judged by; and the task with its labels."""
+"""The data of a recipe: training, validation and test examples, and the task with its labels."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,26 +14,28 @@ from weft.tasks.labelled.hold_out import hold_out
 from weft.tasks.labelled.overlap import find_overlap
 from weft.tasks.task import Task
 
+SHOWN_PROBLEMS, SHOWN_SHARES = 5, 8  # in the log: bad rows of a split, classes
+
 
 @dataclass(frozen=True)
 class Splits:
     train: LabelledSplit
     validation: LabelledSplit
     test: LabelledSplit | None
-    notes: tuple[str, ...] = ()  # what was held out, and what the splits have in common
+    notes: tuple[str, ...] = ()  # how many were held out, and which overlaps there are
 
     @property
     def judged_on(self) -> LabelledSplit:
         return self.test or self.validation
 
     def by_use(self) -> dict[str, LabelledSplit]:
-        """Not by file: files of the same name may be in different folders."""
+        """Keys: train, validation, test. Not file names: two folders may have files of the same name."""
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: split for name, split in splits.items() if split is not None}
 
 
 def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
-    """The examples of each split, and the task with the labels that it found."""
+    """The task with the labels of its training data, and the examples of each split."""
     data = section.data
     assert data.train is not None
     paths = paths_of(data.train, base)
@@ -43,7 +45,7 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
     others = {}
     for name, said in (("validation", data.validation), ("test", data.test)):
         others[name] = None if said is None else read_split(task, paths_of(said, base), data)
-    # Before some are held out: they may be all that have a rare label.
+    # Before some are held out: a rare label may be among these only.
     task = task.with_labels_from(train.examples)
     task.check_metric()
     validation, notes = others["validation"], []
@@ -56,7 +58,7 @@ def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
     for split in splits:
         _say_split(task, split)
     named = {"train": splits[0], **dict(zip(("validation", "test"), splits[1:], strict=False))}
-    if others["validation"] is None:  # of which training has nothing
+    if others["validation"] is None:  # held out from train, without overlap
         del named["validation"]
     notes += find_overlap(task, named) if len(named) > 1 else []
     for note in notes:
@@ -77,13 +79,13 @@ def _say_split(task: Task, split: LabelledSplit) -> None:
     say_problems(split)
     if counts := count_classes(task, split.examples):
         total = sum(counts.values())
-        shown = ", ".join(f"{label} {count / total:.0%}" for label, count in counts.most_common(8))
-        say(f"  {shown}{' …' if len(counts) > 8 else ''}")
+        shown = ", ".join(f"{label} {count / total:.0%}" for label, count in counts.most_common(SHOWN_SHARES))
+        say(f"  {shown}{' …' if len(counts) > SHOWN_SHARES else ''}")
 
 
 def say_problems(split: LabelledSplit) -> None:
-    for title, found in (("Left out", split.problems), ("Mended", split.mended)):
-        for sentence in found.sentences()[:5]:
+    for title, found in (("Left out", split.problems), ("Repaired", split.mended)):
+        for sentence in found.sentences()[:SHOWN_PROBLEMS]:
             say(f"{title}: {sentence}")
 
 

@@ -9,7 +9,7 @@ from weft.tasks.example import Input
 from weft.tasks.input_spec import InputSpec
 from weft.tasks.labelled.data import some_of
 from weft.tasks.learning.finetune_inputs import FinetuneInputs
-from weft.tasks.learning.plan import spec_of
+from weft.tasks.learning.plan import train_spec
 from weft.tasks.task import TaskObjective
 from weft.tokens.order import Order
 from weft.train.build import Built
@@ -39,7 +39,7 @@ def train_once(
     def measure() -> dict[str, float]:
         return task.validation(network, held_out, questions)
 
-    spec = spec_of(plan, seed)
+    spec = train_spec(plan, seed)
     best_by = f"validation_{task.selection_metric}" if task.selection_metric else None
     hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(local_device(), spec.precision))
     order = Order((len(inputs),), (1.0,), seed)

@@ -1,6 +1,4 @@
-"""The tokenizer that a task is learnt with: the model's own; for a fresh model the recipe's, or one learnt from the
-training texts.
-"""
+"""The tokenizer of a fine-tuning run: the model's own; for a fresh model the recipe's, or one trained on its texts."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +14,7 @@ from weft.tokenizer.build import build_tokenizer
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
 
-USUAL = {"bert": "wordpiece", "distilbert": "wordpiece", "modernbert": "wordpiece"}  # others: byte-level BPE
+DEFAULT_KINDS = {"bert": "wordpiece", "distilbert": "wordpiece", "modernbert": "wordpiece"}  # others: byte-level BPE
 
 
 def prepare_tokenizer(recipe: Recipe, section: FinetuneSection, splits: Splits, base: Path, folder: Path) -> Tokenizer:
@@ -27,7 +25,7 @@ def prepare_tokenizer(recipe: Recipe, section: FinetuneSection, splits: Splits, 
         return load_tokenizer(base / said.path)
     assert section.model is not None and section.model.family is not None
     family = section.model.family
-    said = said or TokenizerSection(kind=USUAL.get(family, "bpe"))  # type: ignore[arg-type]
+    said = said or TokenizerSection(kind=DEFAULT_KINDS.get(family, "bpe"))  # type: ignore[arg-type]
     place = folder / "tokenizer"
     if not (place / "tokenizer.json").is_file():
         texts = folder / "texts.txt"
@@ -40,7 +38,7 @@ def prepare_tokenizer(recipe: Recipe, section: FinetuneSection, splits: Splits, 
 
 
 def _texts(splits: Splits, task: str) -> Iterable[str]:
-    """All that is read or written in training."""
+    """All texts that training reads or writes."""
     writes = TASKS[task].writes
     for example in splits.train.examples:
         parts = [example.given] if isinstance(example.given, str) else list(example.given)
