@@ -97,7 +97,7 @@ def test_rows_that_cannot_be_used_are_counted_by_reason_and_the_others_learnt_fr
         first.setdefault(reason, line)
     sentences = [f"train.jsonl, line {first[reason]} {reason} ({2 * counts[reason]} of this kind)." for reason in first]
     assert report["left_out"] == {"train": sentences, "validation": sentences}
-    assert "Left out" in (tmp_path / "run/report.html").read_text()
+    assert "Rows left out" in (tmp_path / "run/report.html").read_text()
 
 
 @pytest.mark.parametrize("task", BROKEN)
