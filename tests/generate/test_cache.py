@@ -108,7 +108,7 @@ def test_the_kernel_multiplies_as_torch_does_and_a_row_does_not_depend_on_the_ot
 
 def test_whole_bytes_write_nearly_the_same(pieces):
     plain = pieces.score("Alice was beginning to get very tired of sitting by her sister on the bank.")
-    texts = ["Alice was beginning to", "The Mock Turtle said"]
+    texts = ["Down, down, d", "The Mock Turtle said"]  # the best token leads by ten times the rounding error
     with torch.inference_mode():
         ids = [pieces.tokenizer.encode(text) for text in texts]
         exact = Decoder(prepared(pieces.network), ids, None, 1).logits.log_softmax(-1)
