@@ -42,7 +42,7 @@ def test_dropout_is_a_function_of_the_seed_and_its_gradient_is_its_mask():
 @pytest.mark.parametrize("bias", ["trained", "none"])
 @pytest.mark.parametrize("block", [2**24, 40])  # one block, and one row at a time
 def test_vocabulary_loss_is_cross_entropy_with_its_gradients(smoothing, bias, block, monkeypatch):
-    monkeypatch.setattr("weft.model.loss.BLOCK", block)
+    monkeypatch.setattr("weft.model.loss._BLOCK_LOGITS", block)
     torch.manual_seed(0)
     head = Head(HeadSpec("causal", 37, bias=bias), 8)
     x, targets = torch.randn(11, 8, requires_grad=True), torch.randint(37, (11,))
@@ -206,7 +206,7 @@ def test_a_window_holds_beside_a_relative_bias():
 
 @pytest.mark.parametrize("block", [2**24, 80])
 def test_the_loss_works_under_autocast(block, monkeypatch):
-    monkeypatch.setattr("weft.model.loss.BLOCK", block)
+    monkeypatch.setattr("weft.model.loss._BLOCK_LOGITS", block)
     network = weft.create("bert", vocabulary=37, layers=1, width=16, heads=2, seed=1).network
     batch, head = pack([[1, 2, 3, 4]]), network.heads["masked"]
     grads = []

@@ -1,10 +1,13 @@
 """A flat batch computes what its sequences compute alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses import FakeTensorMode
 
 import weft
 from weft.model.packed import group_by_tokens, order_by_length, pack
@@ -122,3 +125,13 @@ def test_results_come_in_the_order_given_however_they_are_batched(monkeypatch):
     sequences = [[1] * 5, [2], [3] * 9, [4, 4]]
     for sequence, hidden in zip(sequences, MODELS["bert"].hidden(sequences), strict=True):
         np.testing.assert_allclose(hidden, MODELS["bert"].hidden([sequence])[0], atol=1e-5)
+
+
+def test_a_batch_on_a_gpu_has_its_offsets_once_as_the_kernel_takes_them():
+    batch = pack([[1, 2, 3], [4, 5], []])
+    assert batch.longest == 3
+    assert batch.cuda_starts is batch.starts  # not on a CPU
+    with FakeTensorMode(), torch.device("cuda"):
+        moved = replace(batch, starts=torch.empty(4, dtype=torch.int64))
+        assert moved.cuda_starts.dtype == torch.int32
+    assert pack([]).longest == 0

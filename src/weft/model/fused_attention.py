@@ -25,7 +25,7 @@ def can_attend_fused(
     """Whether this is done here."""
     if not are_plain(q_THD, k_THD, v_THD):
         return False
-    longest = max(keys.lengths, default=0)
+    longest = keys.longest
     if not dropout and longest > _TORCH_IS_AS_FAST_ABOVE and (window is None or longest <= window + 1):
         return False
     wide = register_width()
@@ -49,9 +49,9 @@ def attend_fused(
         if len(x) != sum(batch.lengths) or len(batch.lengths) != len(keys.lengths):
             raise ValueError("queries, keys and values must be those of the same sequences")
     seed = torch.randint(2**32, ()) if dropout else None
-    longest, key_starts = max(keys.lengths, default=0), None if queries is keys else keys.starts
+    key_starts = None if queries is keys else keys.starts
     mixed: Tensor = Attend.apply(
-        q_THD, k_THD, v_THD, queries.starts, key_starts, longest, causal, window, scale, dropout, seed
+        q_THD, k_THD, v_THD, queries.starts, key_starts, keys.longest, causal, window, scale, dropout, seed
     )
     return mixed
 

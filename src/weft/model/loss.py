@@ -16,7 +16,8 @@ from torch.autograd.function import once_differentiable
 
 from weft.model.heads import Head
 
-_BLOCK_LOGITS = 2**24  # logits in a block: 64 MB in fp32; smaller blocks read the matrix more often
+_BLOCK_LOGITS = 2**24  # at a time: 64 MB in fp32; smaller blocks read the matrix more often
+_CUDA_SHARE = 1 / 64  # of a GPU's memory, for the logits of a block
 
 
 def vocabulary_loss(
@@ -30,6 +31,13 @@ def vocabulary_loss(
         return _VocabularyLoss.apply(
             prepared_NW, weight, bias, targets_N, scale, smoothing, dtype, torch.is_grad_enabled()
         )
+
+
+def _block_logits(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _BLOCK_LOGITS
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return max(_BLOCK_LOGITS, int(memory * _CUDA_SHARE) // 4)
 
 
 class _VocabularyLoss(torch.autograd.Function):
@@ -50,7 +58,7 @@ class _VocabularyLoss(torch.autograd.Function):
         grad_weight: Tensor | None = None
         grad_bias = weight.new_zeros(weight.shape[0]) if wants[2] else None
         total = x.new_zeros((), dtype=torch.float32)
-        rows = max(1, _BLOCK_LOGITS // weight.shape[0])
+        rows = max(1, _block_logits(x.device) // weight.shape[0])
         x, matrix, shift = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         for start in range(0, len(x), rows):
             block, right = x[start : start + rows], targets[start : start + rows, None]

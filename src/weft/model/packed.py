@@ -7,7 +7,7 @@ so that choosing an attention kernel does not wait for the device.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -25,6 +25,12 @@ class Packed:
     lengths: tuple[int, ...]
     runs: tuple[tuple[int, int], ...]  # neighbours of equal length, (how many, length): one dense attention call each
     segments: Tensor | None = None
+    longest: int = field(init=False)  # these two once per batch, not in every layer
+    cuda_starts: Tensor = field(init=False)  # int32, as the variable-length kernel takes them; elsewhere `starts`
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "longest", max(self.lengths, default=0))
+        object.__setattr__(self, "cuda_starts", self.starts.int() if self.starts.is_cuda else self.starts)
 
     @property
     def first(self) -> Tensor:
