@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from weft.corpus import build, plan, sift
+from weft.corpus import passes, plan, sift
 from weft.corpus.build import build_corpus
 from weft.corpus.clean import Cleaning, clean
 from weft.errors import FolderError, InputError, RecipeError
@@ -145,7 +145,7 @@ class Stopped(BaseException):
 @pytest.mark.parametrize("moment", ["sift_piece", "choose_documents", "write_piece", "put_in_place"])
 def test_a_build_that_was_stopped_goes_on(moment, built, place, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "PIECE_BYTES", 20_000)
-    real, calls, made, sift_into = getattr(build, moment), [], [], sift._sift_into
+    real, calls, made, sift_into = getattr(passes, moment), [], [], sift._sift_into
 
     def stops(*arguments, **options):
         calls.append(arguments)
@@ -153,13 +153,13 @@ def test_a_build_that_was_stopped_goes_on(moment, built, place, tmp_path, monkey
             raise Stopped
         return real(*arguments, **options)
 
-    monkeypatch.setattr(build, moment, stops)
+    monkeypatch.setattr(passes, moment, stops)
     with pytest.raises(Stopped):
         build_corpus(section("a.jsonl", "b.txt"), place, tmp_path / "corpus", workers=1)
     assert not (tmp_path / "corpus").exists()
     done = len(list(tmp_path.rglob("figures.json")))
     assert done
-    monkeypatch.setattr(build, moment, real)
+    monkeypatch.setattr(passes, moment, real)
     monkeypatch.setattr(sift, "_sift_into", lambda *arguments: made.append(1) or sift_into(*arguments))
     build_corpus(section("a.jsonl", "b.txt"), place, tmp_path / "corpus", workers=1)
     assert len(made) == len({file.name for file in built.glob("*/**/*.parquet")}) - done

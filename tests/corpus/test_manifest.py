@@ -5,7 +5,7 @@ import json
 import pytest
 
 from test_corpus import Stopped, paragraph, section, tree_of
-from weft.corpus import build, plan
+from weft.corpus import build, passes, plan
 from weft.corpus.build import build_corpus, corpus_summary
 from weft.corpus.manifest import library_versions, shards_of, write_manifest
 from weft.folders import changed_files, known_facts
@@ -53,7 +53,7 @@ def test_a_corpus_with_its_lists_in_weft_json_is_still_one(place, capsys):
 
 
 def test_a_stopped_build_never_goes_on_with_other_libraries(place, monkeypatch, capsys):
-    real, calls = build.sift_piece, []
+    real, calls = passes.sift_piece, []
 
     def stops(piece):
         calls.append(piece)
@@ -61,7 +61,7 @@ def test_a_stopped_build_never_goes_on_with_other_libraries(place, monkeypatch, 
             raise Stopped
         return real(piece)
 
-    monkeypatch.setattr(build, "sift_piece", stops)
+    monkeypatch.setattr(passes, "sift_piece", stops)
     with pytest.raises(Stopped):
         build_corpus(section("a.jsonl"), place, place / "corpus", workers=1)
     now = {**library_versions(), "ftfy": "99.0"}
@@ -69,7 +69,7 @@ def test_a_stopped_build_never_goes_on_with_other_libraries(place, monkeypatch, 
     done = len(calls)
     build_corpus(section("a.jsonl"), place, place / "corpus", workers=1)
     said = capsys.readouterr().err
-    assert f"it had ftfy {library_versions()['ftfy']} (now 99.0)" in said and "done anew" in said
+    assert f"it had ftfy {library_versions()['ftfy']} (now 99.0)" in said and "starts from the beginning" in said
     assert [piece["number"] for piece in calls[done:]] == list(range(len(calls) - done))
     assert known_facts(place / "corpus")["versions"]["ftfy"] == "99.0"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from test_corpus import paragraph, section
-from weft.corpus import build, quarantine, sift
+from weft.corpus import passes, quarantine, sift
 from weft.corpus.build import build_corpus
 from weft.corpus.quarantine import Mark, work_safely_on
 from weft.errors import InputError
@@ -49,7 +49,7 @@ def deadly_sift(piece):
 
 @pytest.mark.parametrize(("word", "workers"), [("deadly", 2), ("greedy", 1)])
 def test_the_file_that_kills_is_put_aside_and_the_rest_is_as_without_it(word, workers, tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "sift_piece", deadly_sift)
+    monkeypatch.setattr(passes, "sift_piece", deadly_sift)
     for folder in ("first", "second"):
         (tmp_path / folder).mkdir()
         for number in range(3):

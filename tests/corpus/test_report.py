@@ -8,7 +8,8 @@ import pytest
 from test_corpus import paragraph, section
 from weft.corpus.build import build_corpus
 from weft.corpus.drift import find_drift
-from weft.corpus.report import read_corpus_report, write_corpus_page
+from weft.corpus.report import read_corpus_report
+from weft.corpus.report_page import write_corpus_page
 from weft.errors import FolderError
 
 HOSTILE = "<script>alert(1)</script> & more"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.corpus.build import build_corpus, corpus_summary
-from weft.corpus.report import write_corpus_page
+from weft.corpus.report_page import write_corpus_page
 from weft.errors import InputError, RecipeError
 from weft.progress import say
 from weft.recipe.corpus import CorpusSection, ReadSection
