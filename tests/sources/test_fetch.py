@@ -99,10 +99,10 @@ def paths(site):
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("/private", "closed to visitors by robots.txt"),
-        ("/moved-to-private", "closed to visitors by robots.txt"),
+        ("/private", "disallowed by robots.txt"),
+        ("/moved-to-private", "disallowed by robots.txt"),
         ("/moved-to-a-file", "not on the web"),
-        ("/circle", "leads on more than 5 times"),
+        ("/circle", "redirects more than 5 times"),
         ("/missing", "answers 404"),
         ("/large", "longer than 1,000,000 bytes"),
         ("/picture", "is image/png, not a page"),
@@ -166,7 +166,7 @@ def test_failures_are_counted_by_their_reason_and_an_unused_proxy_is_said(site, 
     (tmp_path / "pages.urls").write_text("\n".join([*addresses, "http://169.254.169.254/latest/"]))
     fetch_sources([entry("pages.urls")], tmp_path, tmp_path / "work", quick(site), tmp_path / "kept")
     said = capsys.readouterr().err
-    assert "4 of 5 pages could not be fetched: 2 closed by robots.txt, 1 " in said
+    assert "4 of 5 pages could not be fetched: 2 disallowed by robots.txt, 1 " in said
     assert "1 answers 404" in said and "1 address refused" in said
     assert "The https proxy of the environment is not used" in said
 

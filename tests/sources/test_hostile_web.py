@@ -164,7 +164,7 @@ def test_a_redirect_of_robots_txt_reaches_no_forbidden_address_and_closes_the_se
         next(world.turns)
     with pytest.raises(NotFetched, match=r"robots\.txt could not be read") as failure:
         world.visitor().fetch(world.url("/page"))
-    assert failure.value.kind == "closed by robots.txt"
+    assert failure.value.kind == "disallowed by robots.txt"
     assert world.nothing_forbidden_was_reached()
 
 
@@ -193,13 +193,13 @@ def test_an_inside_host_is_asked_if_it_is_named_and_not_on_the_way_from_elsewher
     assert visitor.fetch(world.url("/home", "inside.test")).body == HTML
     assert inside.headers["/page"][0] == f"Host: inside.test:{world.port}\r\n".encode()
     before = len(inside.visits)
-    with pytest.raises(NotFetched, match="not open to the world"):
+    with pytest.raises(NotFetched, match="not a public address"):
         visitor.fetch(world.url("/back"))
     assert len(inside.visits) == before
-    with pytest.raises(NotFetched, match="not open to the world"):
+    with pytest.raises(NotFetched, match="not a public address"):
         visitor.fetch(world.url("/away", "inside.test"))
     assert len(inside.visits) == before + 1
-    with pytest.raises(NotFetched, match="not open to the world"):
+    with pytest.raises(NotFetched, match="not a public address"):
         world.visitor(inside=["inside.test"]).fetch(world.url("/page", "inside.test"))
 
 
@@ -249,13 +249,13 @@ FULL = START + b"Content-Type: text/html\r\n\r\n"
         (flood(FULL, b"x" * 100), "too long"),
         (flood(START + b"Transfer-Encoding: chunked\r\n\r\n", b"1;" + b"x" * 1000 + b"\r\nx\r\n"), "too long"),
         (answer(gzip.compress(b"x" * 10_000_000), "200 OK", "Content-Encoding: gzip"), "too long"),
-        (answer(HTML, "200 OK", "Content-Encoding: gzip"), "packed"),
-        (answer(HTML, "200 OK", "Content-Encoding: br"), "packed"),
+        (answer(HTML, "200 OK", "Content-Encoding: gzip"), "compressed"),
+        (answer(HTML, "200 OK", "Content-Encoding: br"), "compressed"),
         (answer(gzip.compress(HTML)[:-9], "200 OK", "Content-Encoding: gzip"), "cut off"),
         (FULL.replace(b"\r\n\r\n", b"\r\nContent-Length: 99\r\n\r\n") + HTML, "cut off"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "not HTTP"),
         (b"", "cannot be reached"),
-        (answer(b"", "302 Found"), "moved to nowhere"),
+        (answer(b"", "302 Found"), "bad redirect"),
     ],
 )
 def test_answers_without_an_end_have_one_here(given, kind, world):
@@ -306,7 +306,7 @@ def test_robots_txt_by_what_the_server_answers(robots, is_allowed, world):
     else:
         with pytest.raises(NotFetched) as failure:
             visitor.fetch(world.url("/page"))
-        assert failure.value.kind == "closed by robots.txt"
+        assert failure.value.kind == "disallowed by robots.txt"
         assert "/page" not in world.server.headers
 
 

@@ -92,7 +92,7 @@ def parse(url: str) -> Address:
         if ":" not in host:
             host = host.encode("idna").decode().lower()
     except (ValueError, UnicodeError):
-        raise NotFetched(f"leads to {url[:80]!r}, which is not an address", REFUSED) from None
+        raise NotFetched(f"leads to {url[:80]!r}, which is not a valid address", REFUSED) from None
     if parts.scheme not in _PORTS or not host:
         raise NotFetched(f"leads to {url[:80]!r}, which is not on the web", REFUSED)
     if "@" in parts.netloc:  # mostly a trick: the name looks like the host
@@ -153,9 +153,11 @@ def checked_ips(address: Address, *, inside: bool, resolve: Resolver, policy: Po
     closed = [ip for ip in found if not policy(ip)]
     if closed:
         named = address.host if address.host == closed[0] else f"{address.host} ({closed[0]})"
-        raise NotFetched(f"leads to {named}, which is not open to the world (see fetch.inside)", REFUSED)
+        raise NotFetched(
+            f"leads to {named}, which is not a public address (corpus.build.fetch.inside allows it)", REFUSED
+        )
     if address.port not in _PORTS.values() and (address.port < 1024 or address.port in _BAD_PORTS):
-        raise NotFetched(f"leads to port {address.port}, which is not one of the web", REFUSED)
+        raise NotFetched(f"leads to port {address.port}, which is not a port of the web", REFUSED)
     return found
 
 

@@ -46,7 +46,7 @@ _LONGEST_DELAY = 60.0  # seconds; a server that wants a longer delay is not visi
 _ROBOTS_SECONDS = 24 * 3600.0  # RFC 9309, 2.4: robots.txt is read again after a day
 _MOST_ADDRESSES, _MOST_FAILURES_BYTES = 1_000_000, 2**34
 _PAGE_TYPES = ("text/html", "application/xhtml+xml")
-_CLOSED = "closed by robots.txt"
+_DISALLOWED = "disallowed by robots.txt"
 
 _Got = TypeVar("_Got")
 
@@ -236,7 +236,7 @@ class Visitor:
         for _ in range(_MOST_REDIRECTS + 1):
             server = self._enter(address, inside)
             if server.robots is None or not server.robots.allows(address.target):
-                raise NotFetched("is closed to visitors by robots.txt", _CLOSED)
+                raise NotFetched("is disallowed by robots.txt", _DISALLOWED)
             with server.lock:
                 answer = self._ask(address, server, limits, inside)
             if isinstance(answer, Page):
@@ -245,7 +245,7 @@ class Visitor:
                     raise NotFetched(f"is {kind or 'of no known type'}, not a page", "not a page")
                 return answer
             address, inside = self._next(address, answer, inside)
-        raise NotFetched(f"leads on more than {_MOST_REDIRECTS} times", "moved too often")
+        raise NotFetched(f"redirects more than {_MOST_REDIRECTS} times", "too many redirects")
 
     def _next(self, address: Address, place: str, inside: bool) -> tuple[Address, bool]:
         """The target of a redirect, and whether it may be inside: only on the host that the user named, and not if a
@@ -262,7 +262,7 @@ class Visitor:
             if not is_known or time.monotonic() - server.known_since > _ROBOTS_SECONDS:
                 self._read_robots(address.at("/robots.txt"), server, inside)
         if server.closed:
-            raise NotFetched(server.closed, _CLOSED)
+            raise NotFetched(server.closed, _DISALLOWED)
         return server
 
     def _read_robots(self, address: Address, server: Server, inside: bool) -> None:
@@ -296,9 +296,9 @@ class Visitor:
                 if why.kind.startswith("answers 4") and not isinstance(why, TryLater):
                     return b""
                 if is_moved and why.kind == REFUSED:
-                    raise NotFetched(str(why), _CLOSED) from None
+                    raise NotFetched(str(why), _DISALLOWED) from None
                 raise
-        raise NotFetched(f"leads on more than {_MOST_REDIRECTS} times", "moved too often")
+        raise NotFetched(f"redirects more than {_MOST_REDIRECTS} times", "too many redirects")
 
     def _ask(self, address: Address, server: Server, limits: Limits, inside: bool) -> Page | str:
         """Needs the server's lock. Every request goes through here, so that every address is checked."""

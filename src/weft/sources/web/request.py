@@ -84,7 +84,7 @@ def _exchange(address: Address, stream: "_Stream", limits: Limits, agent: str) -
     if answer.status in _REDIRECT_CODES:
         place = answer.headers.get("Location")
         if not place:
-            raise NotFetched(f"{told} and does not say where to", "moved to nowhere")
+            raise NotFetched(f"{told} without a new address", "bad redirect")
         return quote(place, SAFE + "#", encoding="latin-1")  # http.client decodes as Latin-1; this keeps UTF-8
     if answer.status == _TOO_MANY_REQUESTS or answer.status >= 500:
         raise TryLater(told, f"answers {answer.status}", _retry_after(answer.headers.get("Retry-After", "")))
@@ -92,9 +92,9 @@ def _exchange(address: Address, stream: "_Stream", limits: Limits, agent: str) -
         raise NotFetched(told, f"answers {answer.status}")
     stream.most = stream.read_so_far + _HEADER_BYTES + _FRAMING * limits.most_bytes
     body = _read(answer, limits)
-    packing = _clean(answer.headers.get("Content-Encoding", "")).strip().lower()
-    if packing not in ("", "identity"):
-        body = _unpacked(body, packing, limits)
+    compression = _clean(answer.headers.get("Content-Encoding", "")).strip().lower()
+    if compression not in ("", "identity"):
+        body = _decompressed(body, compression, limits)
     return Page(body, _clean(answer.headers.get("Content-Type", "")))
 
 
@@ -111,10 +111,10 @@ def _read(answer: HTTPResponse, limits: Limits) -> bytes:
     return bytes(body)
 
 
-def _unpacked(body: bytes, packing: str, limits: Limits) -> bytes:
+def _decompressed(body: bytes, compression: str, limits: Limits) -> bytes:
     """Undo compression, which some servers use without being asked to."""
-    if packing not in ("gzip", "x-gzip", "deflate"):
-        raise NotFetched(f"is packed as {packing}, which was not asked for", "packed")
+    if compression not in ("gzip", "x-gzip", "deflate"):
+        raise NotFetched(f"is compressed as {compression}, which was not requested", "compressed")
     whole = bytearray()
     try:
         while body:  # gzip may have several members
@@ -128,7 +128,7 @@ def _unpacked(body: bytes, packing: str, limits: Limits) -> bytes:
                 raise TryLater("is cut off", "cut off")
             body = member.unused_data
     except zlib.error:
-        raise NotFetched(f"cannot be unpacked as {packing}", "packed") from None
+        raise NotFetched(f"cannot be decompressed as {compression}", "compressed") from None
     return bytes(whole)
 
 
@@ -191,7 +191,7 @@ class _Stream(io.RawIOBase):
         count = self._receive(buffer)
         self.read_so_far += count
         if self.read_so_far > self.most + _CHUNK:  # a buffer may read ahead
-            raise NotFetched("answers with more than it may around the page", "too long")
+            raise NotFetched("sends more bytes around the page than it may", "too long")
         return count
 
     def _receive(self, buffer: Any) -> int:
@@ -199,7 +199,7 @@ class _Stream(io.RawIOBase):
             self.link.settimeout(min(_left(self.ends), _SECONDS_TO_STOP))
             with suppress(TimeoutError):
                 return self.link.recv_into(buffer)
-        raise NotFetched("was given up", "given up")
+        raise NotFetched("was stopped", "stopped")
 
     def close(self) -> None:
         self.link.close()
