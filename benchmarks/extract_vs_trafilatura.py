@@ -1,9 +1,9 @@
-"""Articles out of 330 real pages: how much of what is wanted is kept, how much of what is not is dropped, how fast.
+"""Extract articles from 330 real pages: the share of wanted text kept, of unwanted text dropped, and the speed.
 
     python benchmarks/extract_vs_trafilatura.py [--data ../shared/data] [--rounds 5] [--quick] [--write]
 
 Each page comes with strings that a good extraction contains and strings that it does not. A plain loop over
-`trafilatura.extract` is the yardstick for speed; weft has a process per core. `--write` puts the table into
+`trafilatura.extract` is the baseline for speed; weft uses a process per core. `--write` writes the table to
 docs/pages.md.
 """
 
@@ -83,20 +83,20 @@ def main() -> None:
 def as_markdown(found: dict[str, dict[str, float]], pages: list[tuple[bytes, list[str], list[str]]]) -> str:
     wanted, unwanted = (sum(len(page[part]) for page in pages) for part in (1, 2))
     rows = [
-        "# Articles out of pages",
+        "# Extracting articles from web pages",
         "",
-        f"{len(pages)} real pages with {wanted:,} strings that must be in the text and {unwanted:,} that must not. By",
+        f"{len(pages)} real pages. {wanted:,} strings must be in the extracted text, {unwanted:,} must not. Written by",
         "`python benchmarks/extract_vs_trafilatura.py --write`.",
         "",
-        "| | wanted, kept | unwanted, dropped | harmonic mean |",
+        "| | wanted strings kept | unwanted strings dropped | harmonic mean |",
         "|---|---|---|---|",
     ]
     for name, figures in found.items():
         rows.append(f"| {name} | {figures['kept']:.3f} | {figures['dropped']:.3f} | **{figures['mean']:.3f}** |")
     rows += [
         "",
-        "weft's lists of names and phrases (`sources/pages/boilerplate.py`) were written with these pages in view:",
-        "on pages that nobody has looked at it will be a little worse than here.",
+        "weft's lists of names and phrases (`src/weft/sources/pages/boilerplate.py`) were written with these pages in",
+        "view. Expect slightly worse figures on other pages.",
         "",
     ]
     return "\n".join(rows)

@@ -18,17 +18,17 @@ OPEN = "1.1.1.1 8.8.8.8 100.63.255.255 172.32.0.1 2606:4700:4700::1111 2a00:1450
 
 
 @pytest.mark.parametrize("ip", CLOSED.split())
-def test_what_is_not_of_the_whole_world_is_closed(ip):
+def test_addresses_that_are_not_public_are_refused(ip):
     assert not is_open(ip)
 
 
 @pytest.mark.parametrize("ip", OPEN.split())
-def test_what_is_of_the_whole_world_is_open(ip):
+def test_public_addresses_are_open(ip):
     assert is_open(ip)
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
-def test_what_pythons_ipaddress_calls_special_is_never_open(ip):
+def test_addresses_that_ipaddress_calls_special_are_never_open(ip):
     special = ip.is_private or ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified
     nat64 = ip.version == 6 and ip in ipaddress.IPv6Network("64:ff9b::/96")
     if special or not ip.is_global or (ip.is_reserved and not nat64):
@@ -36,7 +36,7 @@ def test_what_pythons_ipaddress_calls_special_is_never_open(ip):
 
 
 @given(st.ip_addresses(v=4))
-def test_an_address_behind_nat64_is_as_open_as_itself(ip):
+def test_a_nat64_address_is_as_open_as_its_ipv4_address(ip):
     embedded = ipaddress.IPv6Address(int(ipaddress.IPv6Address("64:ff9b::")) + int(ip))
     assert is_open(str(embedded)) == is_open(str(ip))
 
@@ -72,7 +72,7 @@ def test_an_address_behind_nat64_is_as_open_as_itself(ip):
         "http://example.org/" + "a" * 10_000,
     ],
 )
-def test_addresses_that_are_none_or_pretend_to_be_another(url):
+def test_malformed_and_misleading_urls_are_refused(url):
     with pytest.raises(NotFetched) as failure:
         checked_ips(parse(url), inside=False, resolve=lambda _: ["8.8.8.8"], policy=is_open)
     assert failure.value.kind == "address refused"
@@ -90,7 +90,7 @@ def test_addresses_that_are_none_or_pretend_to_be_another(url):
         ("http://[2606:4700:0:0::1]:8080/", "http://[2606:4700::1]:8080/"),
     ],
 )
-def test_an_address_has_one_spelling(url, plain):
+def test_addresses_are_normalized(url, plain):
     assert parse(url).url == plain
     assert parse(plain).url == plain
 
@@ -136,7 +136,7 @@ def test_ports_of_other_services_are_closed(port, is_fine):
         assert is_fine
 
 
-def test_a_name_under_inside_means_the_ports_of_the_web_and_no_others():
+def test_a_host_named_inside_is_allowed_on_ports_80_and_443_only():
     assert is_named(parse("http://wiki.local/"), ["Wiki.local"])
     assert is_named(parse("https://wiki.local/"), ["wiki.local"])
     assert not is_named(parse("http://wiki.local:6379/"), ["wiki.local"])

@@ -1,4 +1,4 @@
-"""Pages as they are on the web, in small: what belongs to the article stays, what surrounds it goes."""
+"""Small pages like those of the web: the article is kept, what surrounds it is dropped."""
 
 import pytest
 
@@ -74,7 +74,7 @@ def test_a_page_may_be_nested_ten_thousand_deep():
     text_of(f'<div class="{"a" * 200_000}" id="{"b-" * 100_000}">{PARAGRAPHS}</div>')
 
 
-def test_short_lines_are_not_given_up_for_a_long_footer():
+def test_short_lines_of_an_article_are_kept_beside_a_long_footer():
     lines = ["雪下了一整夜，第二天早上，狐狸醒来了。", "它看见图书馆的后面有一扇小门。", "没有人知道它是怎么来的。"] * 4
     paragraphs = "".join(f"<p>{line}</p>" for line in lines)
     footer = f"<footer>{'版权所有，未经许可不得转载。' * 6}</footer>"
@@ -82,7 +82,7 @@ def test_short_lines_are_not_given_up_for_a_long_footer():
     assert text_of(page) == "\n".join(["狐狸", *lines])
 
 
-def test_paragraphs_that_begin_like_a_pointer_stay():
+def test_long_paragraphs_that_begin_with_a_boilerplate_phrase_are_kept():
     share = "Share prices fell on Monday, because " + SENTENCES[0]
     copyright = "Copyright law is the body of rules that says so, and it says that " + SENTENCES[1]
     assert (
@@ -144,14 +144,14 @@ def test_windows_quotes_in_a_page_that_calls_itself_latin():
         '"author": [{"name": "Ann Lee"}], "datePublished": "2024-02-03"}]}</script>',
     ],
 )
-def test_what_a_page_says_about_itself(head):
+def test_a_page_declares_its_title_author_date_and_language(head):
     page = f'<html lang="en-GB"><head>{head}</head><body>{PARAGRAPHS}</body></html>'
     facts = extract(page.encode()).facts
     assert (facts.title, facts.author, facts.date, facts.language) == ("A fox", "Ann Lee", "2024-02-03", "en")
 
 
 @pytest.mark.parametrize("script", ["{", "[" * 100_000, '"text"', "[1, null]", '{"headline": 5, "author": [[]]}'])
-def test_broken_facts_are_no_facts(script):
+def test_malformed_facts_are_ignored(script):
     page = f'<script type="application/ld+json">{script}</script><html lang="">{PARAGRAPHS}</html>'
     facts = extract(page.encode()).facts
     assert (facts.title, facts.author, facts.date, facts.language) == (None, None, None, None)

@@ -1,4 +1,4 @@
-"""Of files that are broken, or are no data, the fault is told and the rest is read."""
+"""Damaged files: a bad row is reported with its reason, and the rest is read."""
 
 import gzip
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_bytes_that_are_not_in_the_encoding_cost_only_their_row(place, name, bad
 
 
 @given(st.lists(st.sampled_from([b"a", b"", b"\xe9", " 体".encode(), b" \t"]), min_size=1), packings)
-def test_a_text_is_a_row_per_line_that_is_neither_empty_nor_foreign(place, data, packing):
+def test_a_text_file_gives_a_row_per_line_and_empty_or_undecodable_lines_are_bad(place, data, packing):
     found = list(read_rows(place("x.txt", b"".join(line + b"\r\n" for line in data), packing)))
     reasons = [row.reason if isinstance(row, BadRecord) else "" for row in found]
     assert reasons == [
@@ -63,7 +63,7 @@ def test_a_sentence_with_lines_of_unequal_width_is_left_out(place):
     assert [row.values["words"] for row in rows if isinstance(row, Record)] == [["a", "b"], ["f"]]
 
 
-def test_what_is_no_json_object_is_told(place):
+def test_lines_that_are_not_json_objects_are_bad_records(place):
     half, whole = '{"text": "\\ud83d"}', '{"text": "\\uD83D\\uDE00"}'
     text = "\n".join(['{"a": 1}', "[1]", '{"a": ', half, whole, "[" * 100_000])
     rows = list(read_rows(place("j.jsonl", text.encode())))
@@ -90,14 +90,14 @@ def test_a_line_without_an_end_is_passed_over(place, monkeypatch, name):
     ("e.json", b'{"a": 1}', "neither a list of objects nor like SQuAD"),
     ("e.zip", b"x", "damaged"), ("e.tar", b"", "damaged"),
 ])  # fmt: skip
-def test_what_cannot_be_data_is_an_error_in_a_sentence(place, name, content, said):
+def test_a_file_without_usable_rows_is_an_error_in_a_sentence(place, name, content, said):
     file = place(name, content)
     with pytest.raises(InputError, match=said) as caught:
         list(read_rows(file))
     assert str(file.name) in str(caught.value)
 
 
-def test_what_is_not_there_is_an_error_before_anything_is_read(tmp_path):
+def test_a_missing_place_is_an_error_before_anything_is_read(tmp_path):
     (tmp_path / "train.csv").write_text("a\n1\n")
     packed = archive(tmp_path / "all.zip", {"set/train.tsv": b"a\n1\n", "set/test.tsv": b"a\n2\n"})
     for path, said in {
@@ -127,7 +127,7 @@ def test_a_cut_off_file_gives_what_comes_before_the_cut(place):
     st.sampled_from([*ROW_FORMATS, ".zip", ".tar", ".csv.gz", ".json.zst"]),
     st.sampled_from(["utf-8", "latin-1", "gbk", "gb18030", "shift_jis", "ascii", "cp1252", "iso2022_jp"]),
 )
-def test_no_bytes_whatever_are_a_crash(place, data, ending, encoding):
+def test_no_bytes_crash_the_reader(place, data, ending, encoding):
     try:
         rows = list(read_rows(place(f"any{ending}", data), encoding=encoding))
     except InputError:

@@ -1,4 +1,4 @@
-"""Against a server on loopback that counts who asks for what."""
+"""Fetching from a server on loopback that counts its requests."""
 
 import threading
 import time
@@ -171,14 +171,14 @@ def test_failures_are_counted_by_their_reason_and_an_unused_proxy_is_said(site, 
     assert "The https proxy of the environment is not used" in said
 
 
-def test_rules_for_a_name_and_the_name_that_is_told(site):
+def test_the_rules_for_our_agent_apply_and_it_is_sent_as_user_agent(site):
     with pytest.raises(NotFetched, match="robots"):
         Visitor(quick(site, agent="rude")).fetch(site.address + "/page/1")
     assert {agent for _, _, agent in site.asked} == {"rude"}
 
 
 @pytest.mark.parametrize(("status", "is_open"), [(404, True), (503, False)])
-def test_without_robots_txt_all_is_open_and_with_a_broken_one_nothing(status, is_open, site, monkeypatch):
+def test_without_robots_txt_everything_is_allowed_and_with_a_broken_one_nothing(status, is_open, site, monkeypatch):
     monkeypatch.setattr(fetch, "TRIES", 1)
     site.robots_status = status
     visitor = Visitor(quick(site))
@@ -215,7 +215,7 @@ def test_a_list_is_fetched_once_and_read_as_pages(site, tmp_path):
     assert len(site.asked) == asked
 
 
-def test_fetching_goes_on_where_it_was_stopped(site, tmp_path, monkeypatch):
+def test_fetching_resumes_after_an_interruption(site, tmp_path, monkeypatch):
     (tmp_path / "pages.urls").write_text("\n".join(f"{site.address}/page/{number}" for number in range(6)))
     real, kept = fetch._keep, []
 
@@ -250,7 +250,7 @@ def test_a_corpus_of_addresses(site, tmp_path):
     assert len(site.asked) == asked
 
 
-def test_lists_that_are_none(tmp_path):
+def test_malformed_lists_of_addresses_are_refused(tmp_path):
     (tmp_path / "a.urls").write_text("# nothing\n")
     (tmp_path / "b.urls").write_text("https://example.org/\nftp://example.org/\n")
     with pytest.raises(InputError, match="no address"):
@@ -259,7 +259,7 @@ def test_lists_that_are_none(tmp_path):
         read_addresses("b.urls", tmp_path)
 
 
-def test_the_rules_of_a_server_hold_until_they_are_known_anew(monkeypatch):
+def test_old_rules_of_a_server_hold_until_new_ones_are_read(monkeypatch):
     visitor, address = Visitor(FetchSection()), parse("https://example.org/page")
     seen = []
 

@@ -1,4 +1,4 @@
-"""Small files that would become large are refused with a reason, before they are."""
+"""Small files that would expand to large ones are refused with a reason."""
 
 import gzip
 import io
@@ -44,7 +44,7 @@ def test_a_page_that_its_server_compressed_may_not_grow_without_end(tmp_path, si
     assert reason in said
 
 
-def test_a_damaged_record_of_a_crawl_costs_itself_or_is_said_to_be_the_end(tmp_path):
+def test_a_damaged_record_of_a_crawl_is_skipped_or_reported_as_the_end(tmp_path):
     page = gzip.decompress(warc(f"<p>{SENTENCE}</p>".encode(), None))
     headless = page.replace(b"WARC-Target-URI", b"WARC-Target-XYZ")
     (tmp_path / "a.warc").write_bytes(headless + page)
@@ -58,7 +58,7 @@ def test_a_damaged_record_of_a_crawl_costs_itself_or_is_said_to_be_the_end(tmp_p
     assert [one.reason for one in found[1:]] == ["is not a whole WARC file (a record does not say how long it is)"]
 
 
-def test_what_is_wrong_with_a_crawl_is_counted_and_not_shown_as_it_is(tmp_path, capfd):
+def test_faults_of_a_crawl_are_counted_and_its_bytes_are_not_printed(tmp_path, capfd):
     page = gzip.decompress(warc(f"<p>{SENTENCE}</p>".encode(), None))
     nasty = page.replace(b"http://a.org", b"http://a .org/\x1b[31m")
     (tmp_path / "a.warc").write_bytes(page[:-4] + b"more\x1b[31m\r\n\r\n" + nasty)
@@ -73,7 +73,7 @@ def test_a_page_of_ten_megabytes_is_too_long(tmp_path):
     assert skips(tmp_path / "a.html", Reading()) == ["is longer than 10,000,000 bytes"]
 
 
-def test_pages_with_more_tags_or_attributes_than_any_honest_one_are_refused(monkeypatch):
+def test_pages_with_too_many_tags_or_attributes_are_refused(monkeypatch):
     monkeypatch.setattr(page_limits, "MOST_TAGS", 100)
     assert why_too_large(b"<b>" * 101) == "has more than 100 tags"
     many = b" ".join(b"a%d" % number for number in range(510))
@@ -108,7 +108,7 @@ def test_nothing_before_the_attributes_of_a_tag_hides_them(begin):
     assert why_too_large(f'{begin}{many} ">'.encode()) == "has a tag with more than 500 attributes"
 
 
-def test_text_in_the_depths_of_a_page_is_not_lost():
+def test_deeply_nested_text_is_extracted():
     page = "<html><body>" + "".join(f"<div>{number} {SENTENCE}" for number in range(1000))
     found = page_record(page.encode(), Origin(Path("a.html")))
     assert isinstance(found, Record)
@@ -124,7 +124,7 @@ def test_a_page_that_is_too_deep_to_be_read_wholly_is_marked_or_refused():
 
 
 @pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_the_names_in_a_tar_have_an_end(tmp_path, kind):
+def test_the_length_of_names_in_a_tar_is_limited(tmp_path, kind):
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=kind) as archive:
         for name in ("first.txt", "x" * 2_000_000 + ".txt"):
             entry = tarfile.TarInfo(name)
@@ -135,7 +135,7 @@ def test_the_names_in_a_tar_have_an_end(tmp_path, kind):
     assert found[1].reason.startswith("holds a name of 2,000,0")
 
 
-def test_what_a_tar_says_about_all_of_its_members_has_an_end(tmp_path):
+def test_the_global_headers_of_a_tar_are_limited(tmp_path):
     out = io.BytesIO()
     for number in range(30):
         note = tarfile.TarInfo.create_pax_global_header({f"k{number}.{key}": "v" for key in range(100)})
@@ -161,7 +161,7 @@ def test_a_bomb_in_two_steps_is_refused_by_its_growth_in_both_together(tmp_path,
 
 
 @pytest.mark.parametrize("text", ["", "a", "ab\n\ncd\n" * 99, "ä" * 500, "x" * 500, "字字。" * 200, "one two " * 70])
-def test_the_parts_of_a_long_text_are_the_text(text):
+def test_the_parts_of_a_long_text_join_to_the_text(text):
     parts = list(cut_stream(io.BytesIO(text.encode()), 100))
     assert b"".join(parts) == text.encode()
     assert all(part.decode() and len(part) <= 100 for part in parts)  # no character is cut

@@ -184,7 +184,7 @@ def test_a_name_that_changes_its_address_is_connected_to_where_it_was_checked(wo
     assert CONNECTED and world.nothing_forbidden_was_reached()
 
 
-def test_an_inside_host_is_asked_if_it_is_named_and_not_on_the_way_from_elsewhere(world):
+def test_an_inside_host_is_requested_if_it_is_named_and_not_by_a_redirect_from_elsewhere(world):
     inside = world.canaries[0]
     inside.answers["/home"] = moved("/page")
     inside.answers |= {"/page": answer(), "/away": moved(world.url("/back")), "/robots.txt": answer(b"")}
@@ -258,19 +258,19 @@ FULL = START + b"Content-Type: text/html\r\n\r\n"
         (answer(b"", "302 Found"), "bad redirect"),
     ],
 )
-def test_answers_without_an_end_have_one_here(given, kind, world):
+def test_endless_answers_are_cut_off(given, kind, world):
     world.answers["/page"] = given
     with pytest.raises(NotFetched) as failure:
         world.visitor(timeout=0.3 if kind == "too slow" else 10.0).fetch(world.url("/page"))
     assert failure.value.kind == kind
 
 
-def test_a_handshake_that_never_ends_has_an_end(world):
+def test_an_endless_handshake_times_out(world):
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(NotFetched, match=r"longer than 0\.3 seconds"):
         world.visitor(timeout=0.3).fetch(f"https://good.test:{silent.getsockname()[1]}/page")
 
 
-def test_what_is_packed_unasked_is_unpacked(world):
+def test_unrequested_compression_is_undone(world):
     packed = gzip.compress(HTML[:10]) + gzip.compress(HTML[10:])
     world.answers["/page"] = answer(packed, "200 OK", "Content-Encoding: gzip")
     assert world.visitor().fetch(world.url("/page")).body == HTML

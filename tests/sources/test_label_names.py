@@ -1,4 +1,4 @@
-"""Numbers for labels and tags become names; files of rows may be called anything."""
+"""Numbered labels and tags get names; files of rows may have any name."""
 
 import gzip
 import io
@@ -43,7 +43,7 @@ def test_a_schema_without_names_leaves_numbers(place):
         assert contents(read_rows(place("train.parquet", parquet(features))))[0]["ner_tags"] == [1, 0]
 
 
-def test_tags_that_are_numbers_get_the_names_that_are_said(place):
+def test_numbered_tags_get_the_names_of_the_recipe(place):
     rows = [{"tokens": ["Ada", "sat"], "ner_tags": [1, 0]}, {"tokens": ["x"], "ner_tags": [9]}]
     file = place("train.jsonl", "\n".join(map(json.dumps, rows)).encode())
     split = read_split(Tag(), [file], DataSection(labels=NAMES))
@@ -71,5 +71,5 @@ def test_a_format_holds_whatever_the_name_is(place):
 
 
 @pytest.mark.parametrize("label", ["--1", "1-", "9" * 5000, "-", "²", "1.0"])
-def test_what_only_looks_like_a_number_is_a_name_of_its_own(label):
+def test_labels_that_only_look_like_numbers_stay_as_they_are(label):
     assert with_names({"label": label}, NAMES) == {"label": label}

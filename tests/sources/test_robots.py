@@ -53,7 +53,7 @@ PATTERNS = st.text("ab/.*", max_size=6).map("/".__add__)
 
 
 @given(st.lists(st.tuples(st.booleans(), PATTERNS, st.sampled_from(["", "$"])), max_size=4), PATHS)
-def test_rules_are_those_of_a_regular_expression_for_each(rules, path):
+def test_rules_match_like_equivalent_regular_expressions(rules, path):
     found = [
         (len(pattern + end), allow)
         for allow, pattern, end in rules

@@ -1,4 +1,4 @@
-"""What others write comes back as rows, packed or not."""
+"""Rows survive a round trip through every format, plain, compressed and in archives."""
 
 import csv
 import gzip
@@ -196,7 +196,7 @@ def test_a_folder_per_class_is_the_same_in_an_archive(tmp_path_factory, classes,
     assert len(list(read_rows(packed))) == len(expected) + 1  # and that of the test
 
 
-def test_a_text_beside_the_folders_of_classes_is_told(tmp_path):
+def test_a_text_beside_the_folders_of_classes_is_a_bad_record(tmp_path):
     for name in ("pos/1.txt", "neg/1.txt", "urls.txt", "README.md", ".hidden", "pos/.DS_Store"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -231,7 +231,7 @@ def test_squad_1_and_2_are_rows_of_questions(place):
     assert rows[4].place == "dev.json, item 5"
 
 
-def test_names_of_columns_can_be_given_to_a_table_without_and_with_them(place):
+def test_column_names_can_be_given_to_tables_with_and_without_a_header(place):
     without, with_them = place("n.tsv", b"gj04\t1\t\tHello .\n"), place("m.tsv", b"a\tb\tc\td\ngj04\t1\t\tHello .\n")
     for file in (without, with_them):
         rows = contents(read_rows(file, header=["a", "b", "c", "d"]))

@@ -1,4 +1,4 @@
-"""Rows of tables, whatever quotes are in them."""
+"""CSV and TSV: rows with any quotes."""
 
 import csv
 import io
@@ -45,7 +45,7 @@ def test_a_quote_that_a_later_row_closes_costs_no_row_in_between():
     assert [number for number, fields in found if isinstance(fields, str)] == [2]
 
 
-def test_a_quote_does_not_stay_open_for_ever(monkeypatch):
+def test_the_lines_of_a_quoted_field_are_limited(monkeypatch):
     monkeypatch.setattr(delimited, "MOST_FIELD_LINES", 10)
     found = quoted('a,b\n1,"open\n' + "".join(f"{number},x\n" for number in range(100)) + '"')
     assert len([fields for _, fields in found if isinstance(fields, list)]) == 101

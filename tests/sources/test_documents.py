@@ -143,7 +143,7 @@ def test_a_crawl_gives_the_articles_of_its_pages(tmp_path):
     ]
 
 
-def test_a_missing_column_is_named_with_those_that_there_are(tmp_path):
+def test_a_missing_column_is_named_with_the_columns_that_exist(tmp_path):
     for name in ("a.csv", "a.parquet"):
         file = write(tmp_path, name, FORMATS[name])
         with pytest.raises(InputError, match=r'no column "txt" \(did you mean text\?\); the columns are: id, text'):
@@ -190,7 +190,7 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(name, data, reason, tmp_
 
 
 @pytest.mark.parametrize("page", [b"", b"<html><body></body></html>", bytes(range(256)) * 50])
-def test_a_page_without_an_article_is_counted_and_no_error(page, tmp_path):
+def test_a_page_without_an_article_is_counted_and_is_not_an_error(page, tmp_path):
     file = write(tmp_path, "a.html", page)
     assert skips(file) == [" has no article"]
     assert list(read_documents([file])) == []
@@ -229,7 +229,7 @@ def test_a_cut_off_crawl_gives_its_whole_pages(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nope", "hex", "undefined", "utf-16", "utf_32_le"])
-def test_an_encoding_that_cannot_be_read_is_said_at_once(name):
+def test_an_unusable_encoding_is_an_error_before_anything_is_read(name):
     with pytest.raises(InputError):
         Reading(encoding=name)
 
@@ -315,13 +315,13 @@ def test_a_source_that_is_missing_or_empty_is_an_error(tmp_path):
             find_files([Path(path)])
 
 
-def test_a_table_with_a_mark_and_quotes_and_an_empty_one(tmp_path):
+def test_a_table_with_a_byte_order_mark_and_quotes_and_an_empty_one(tmp_path):
     marked = write(tmp_path, "a.csv", b'\xef\xbb\xbf"text","b"\r\n"one, two",3\r\n')
     assert documents(marked) == ["one, two"]
     assert documents(write(tmp_path, "b.csv", b"")) == []
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-7", "idna", "unicode_escape", "utf\0-8", "base64", "x"])
-def test_encodings_that_are_none_of_text_are_refused(encoding):
+def test_encodings_that_do_not_encode_text_are_refused(encoding):
     with pytest.raises(InputError):
         Reading(encoding=encoding)

@@ -1,3 +1,5 @@
+"""Text files as one document, as lines or as blocks."""
+
 import json
 
 import pytest
