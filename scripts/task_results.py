@@ -22,7 +22,7 @@ import yaml
 
 from experiments import BUDGETS, CURVES, EXPERIMENTS, LONGEST, PAIRS, PRETRAINED, Experiment
 from weft.charts import Curve, standalone
-from weft.commands.run import run
+from weft.commands.run import run_recipe
 from weft.folders import write_file
 from weft.progress import say
 from weft.recipe.file import read_recipe
@@ -115,7 +115,7 @@ def carry_out(name: str, one: Experiment | None, places: dict[str, str], work: P
     say(f"\n== {name}\n")
     recipe = work / f"{name}.yml"
     recipe.write_text(yaml.safe_dump({"name": name, **filled(tree, places)}, sort_keys=False))
-    run(read_recipe(recipe), work, work / name)
+    run_recipe(read_recipe(recipe), work, work / name)
     if quickly:
         say(json.dumps(of_run(one, json.loads((work / name / "weft.json").read_text())["results"])))
         return

@@ -1,15 +1,19 @@
 """weft turns text into language models.
 
     import weft
-    model = weft.load("runs/x/model")        # any Hugging Face folder of a family weft knows
+    result = weft.pretrain("recipe.yml")     # or finetune; a run folder with a model in it
+    model = weft.load(result.model)          # or any Hugging Face folder of a family weft knows
     model.fill("The [MASK] sat.")            # a masked language model's best words
+    model.generate("Once upon a time")       # text
+    model.predict(["one text", "another"])   # a fine-tuned model's answers
     model.embed(["one text", "another"])     # a vector per text
-    model.logits([[1, 2, 3], [4, 5]])        # raw numbers, from token ids of unequal lengths
+    weft.evaluate(model, "test.tsv")         # how good it is
 
 Importing weft imports nothing heavy; torch comes with the first model. A program that imports torch itself should
 import weft first, which sets how torch's threads wait for each other (docs/budget.md).
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import FolderError, InputError, RecipeError, WeftError
@@ -19,16 +23,31 @@ from weft.version import VERSION
 if TYPE_CHECKING:
     from weft.api.fill import Filled
     from weft.api.model import Model, create, load
+    from weft.commands.evaluate import evaluate_model as evaluate
+    from weft.commands.stages import finetune_recipe as finetune
+    from weft.commands.stages import pretrain_recipe as pretrain
 
 prepare_openmp()  # before torch is imported
 
 __version__ = VERSION
-__all__ = ["Filled", "FolderError", "InputError", "Model", "RecipeError", "WeftError", "create", "load"]
+__all__ = [
+    "Filled", "FolderError", "InputError", "Model", "RecipeError", "WeftError",
+    "create", "evaluate", "finetune", "load", "pretrain",
+]  # fmt: skip
+
+_LAZY = {
+    "Filled": "api.fill:Filled",
+    "Model": "api.model:Model",
+    "create": "api.model:create",
+    "load": "api.model:load",
+    "pretrain": "commands.stages:pretrain_recipe",
+    "finetune": "commands.stages:finetune_recipe",
+    "evaluate": "commands.evaluate:evaluate_model",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Filled", "Model", "create", "load"):
-        from weft.api import model
-
-        return getattr(model, name)
-    raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    module, _, attribute = _LAZY[name].partition(":")
+    return getattr(import_module(f"weft.{module}"), attribute)

@@ -5,7 +5,7 @@ import json
 import yaml
 from test_pretrain import ALICE, QUICK, SHAPE
 
-from weft.commands.run import run
+from weft.commands.run import run_recipe
 from weft.recipe.file import read_recipe
 from weft.train.pretrain import pretrain
 
@@ -34,7 +34,7 @@ def test_a_recipe_that_builds_its_corpus(tmp_path):
     counts = json.loads((tmp_path / "run/corpus/weft.json").read_text())["counts"]
     assert counts["dropped"] == {"exact duplicate": 5}
     assert results["steps"] == 6
-    again = run(read_recipe(tmp_path / "run/recipe.yml"), tmp_path / "run", tmp_path / "again")  # as it was carried out
+    again = run_recipe(read_recipe(tmp_path / "run/recipe.yml"), tmp_path / "run", tmp_path / "again")
     assert again["test" if "test" in again else "validation"] == results["test" if "test" in results else "validation"]
     raw = read_recipe(place / "built.yml", ["corpus.build=null"])  # the column is the source's, built or not
     assert pretrain(raw, place, tmp_path / "raw")["steps"] == 6

@@ -16,7 +16,7 @@ from weft.train.run_folder import MODEL, fingerprint, finished, locked_run, read
 Stage = Callable[..., dict[str, Any]]
 
 
-def run(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
+def run_recipe(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
     if recipe.pretrain is None and recipe.finetune is None:
         if recipe.corpus is None or recipe.corpus.build is None:
             raise RecipeError("The recipe has no stage to run: no pretrain, no finetune, no corpus.build.")

@@ -21,13 +21,13 @@ from weft.tasks.judging.report import write_task_report
 from weft.tasks.labelled.data import LabelledSplit, checked_split, read_split
 from weft.tasks.labelled.overlap import find_overlap
 from weft.tasks.learning.splits import say_problems
+from weft.tasks.loaded import LoadedModel
 from weft.terminal import escape_controls
 
 
-def evaluate_model(
-    folder: Path,
+def evaluate_task(
+    model: LoadedModel,
     data: Sequence[Path],
-    task: str | None,
     train: Sequence[Path],
     columns: Sequence[str],
     encoding: str,
@@ -40,7 +40,7 @@ def evaluate_model(
         raise InputError(f"{output} is a run, whose own report this would replace; choose another folder.")
     if format is None and any(map(is_standard_input, data)):
         raise InputError("Standard input (-) has no name that tells its format. Give it: --format jsonl (csv, tsv …).")
-    model = _load(folder, task)
+    _ = model.required_task, model.input_spec  # raises InputError before any data is read
     require_packages(model.required_task, baseline=bool(train), without="leaving out --train")
     named = _named_columns(columns, model.required_task.roles)
     section = _section(named, encoding, format, model)
@@ -54,7 +54,12 @@ def evaluate_model(
     )
     learnt = known.examples if known else None
     evaluation = evaluate_on(model, split, learnt, training=training_facts(trained), notes=overlap)
-    results = {"model": str(folder), "task": model.required_task.name, "data": split.where, **evaluation.summary()}
+    results = {
+        "model": str(model.folder),
+        "task": model.required_task.name,
+        "data": split.where,
+        **evaluation.summary(),
+    }
     if split.problems.count:
         results["left_out"] = split.problems.sentences()
     if split.mended.count:
@@ -62,7 +67,7 @@ def evaluate_model(
     if output is not None:
         with disk_errors(output):
             output.mkdir(parents=True, exist_ok=True)
-        name = str(recipe.get("name", folder.name))
+        name = str(recipe.get("name", model.folder.name if model.folder else "model"))
         results["report"] = str(write_task_report(output, name, evaluation, {split.where: split}))
     return results
 
@@ -79,13 +84,13 @@ def _load(folder: Path, task: str | None) -> Model:
     return model
 
 
-def _read(model: Model, paths: Sequence[Path], section: DataSection) -> LabelledSplit:
+def _read(model: LoadedModel, paths: Sequence[Path], section: DataSection) -> LabelledSplit:
     split = checked_split(model.required_task, read_split(model.required_task, paths, section))
     say_problems(split)
     return split
 
 
-def _section(columns: Mapping[str, str], encoding: str, format: str | None, model: Model) -> DataSection:
+def _section(columns: Mapping[str, str], encoding: str, format: str | None, model: LoadedModel) -> DataSection:
     """How the data is read. Columns that are not named now are those of the recipe the model was tuned with; its names
     for the columns of tables without a header only count if none is named now.
     """

@@ -6,7 +6,8 @@ YAML 1.2: only true and false are booleans, and 1e-3 is a number. A key may occu
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,23 +23,35 @@ MOST_RECIPE_BYTES = 1_000_000
 _VALUE_KIND = re.compile(r"str|int|list\[.*\]|\w+Section|function-after\[.*\]")
 
 
-def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+def read_recipe(path: Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Recipe:
+    """`overrides`: "model.layers=6", or {"model.layers": 6}."""
+    return check_recipe(_read_tree(path), overrides, str(path))
+
+
+def check_recipe(
+    tree: Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = (), where: str = "recipe"
+) -> Recipe:
+    """A recipe of plain values. `where` begins an error message."""
+    if not isinstance(tree, Mapping) or not _has_named_keys(tree):
+        raise RecipeError(f"{where}: a recipe is a mapping of sections, such as model:.")
+    changed = deepcopy(dict(tree))
+    for key, value in overrides.items() if isinstance(overrides, Mapping) else map(_parsed, overrides):
+        _set(changed, key, value)
+    recipe = check_section(Recipe, changed, where)
+    if recipe.name in (".", "..") or any(character in "/\\\0" for character in recipe.name):
+        raise RecipeError(f"{where}: name cannot be {recipe.name!r}: it is used as a folder name.")
+    return recipe
+
+
+def _read_tree(path: Path) -> Any:
     if not path.is_file():
         raise RecipeError(f"{path} is not a file.")
     if path.stat().st_size > MOST_RECIPE_BYTES:
         raise RecipeError(f"{path} is larger than {MOST_RECIPE_BYTES:,} bytes, the limit for a recipe.")
     try:
-        tree = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        return yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506 (a SafeLoader)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise RecipeError(f"{path}: not YAML: {_where(error)}.") from None
-    if not isinstance(tree, dict) or not _has_named_keys(tree):
-        raise RecipeError(f"{path}: a recipe is a mapping of sections, such as model:.")
-    for override in overrides:
-        _set(tree, override)
-    recipe = check_section(Recipe, tree, str(path))
-    if recipe.name in (".", "..") or any(character in "/\\\0" for character in recipe.name):
-        raise RecipeError(f"{path}: name cannot be {recipe.name!r}: it is used as a folder name.")
-    return recipe
 
 
 def check_section(kind: type[SectionKind], tree: dict[str, Any], where: str) -> SectionKind:
@@ -58,21 +71,26 @@ def _has_named_keys(tree: Any, depth: int = 20) -> bool:
     return not isinstance(tree, list) or (depth > 0 and all(_has_named_keys(item, depth - 1) for item in tree))
 
 
-def _set(tree: dict[str, Any], override: str) -> None:
+def _parsed(override: str) -> tuple[str, Any]:
     key, equals, value = override.partition("=")
     if not equals or not all(key.split(".")):
         raise RecipeError(f"{override!r} is not a setting; write key=value, for example model.layers=6.")
     try:
-        parsed = yaml.load(value, Loader=_Loader)  # noqa: S506
+        return key, yaml.load(value, Loader=_Loader)  # noqa: S506
     except (yaml.YAMLError, ValueError, TypeError):
-        parsed = value
+        return key, value
+
+
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    if not isinstance(key, str) or not all(key.split(".")):
+        raise RecipeError(f"{key!r} is not the name of a setting, such as model.layers.")
     *sections, last = key.split(".")
     for section in sections:
         tree[section] = {} if tree.get(section) is None else tree[section]
         tree = tree[section]
         if not isinstance(tree, dict):
-            raise RecipeError(f"{override!r}: {section} is a value, not a section.")
-    tree[last] = parsed
+            raise RecipeError(f"{key!r}: {section} is a value, not a section.")
+    tree[last] = value
 
 
 def _is_not_a_string(error: Any) -> bool:

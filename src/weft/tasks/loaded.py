@@ -113,7 +113,7 @@ class LoadedModel:
 
     def for_task(self, name: str | None) -> "LoadedModel":
         """This model doing another task that its head fits; it shares the weights."""
-        if name is None:
+        if name in (None, self._task_name):
             return self
         return LoadedModel(self.network, self.description, self._tokenizer, self.pooling, self.facts, self.folder, name)
 

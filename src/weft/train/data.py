@@ -121,7 +121,7 @@ def prepare_tokens(
     splits: dict[SplitName, list[TokenShards]] = {split: [] for split in SPLITS}
     for split in SPLITS:
         for number, source in enumerate(sources):
-            shards = _prepare_shards(source, split, tokenizer, kind, folder / split / str(number))
+            shards = prepare_shards(source, split, tokenizer, kind, folder / split / str(number))
             if shards is not None:
                 splits[split].append(shards)
             elif split == "train":
@@ -134,7 +134,7 @@ def prepare_tokens(
     return TokenizedCorpus(splits, tuple(source.weight for source in sources))
 
 
-def _prepare_shards(
+def prepare_shards(
     source: TrainingSource, split: SplitName, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path
 ) -> TokenShards | None:
     """None if the split has no text."""

@@ -1,0 +1,78 @@
+"""`weft pretrain` and `weft finetune`, also `weft.pretrain(...)` and `weft.finetune(...)` in Python."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError, refuse_address
+from weft.recipe.file import check_recipe, read_recipe
+from weft.recipe.recipe import Recipe
+
+RecipeSource = str | Path | Mapping[str, Any]
+Overrides = Sequence[str] | Mapping[str, Any]
+
+
+class RunResults(dict[str, Any]):
+    """The results that the command prints as JSON."""
+
+    @property
+    def model(self) -> Path:
+        """The folder of the trained model, for `weft.load`."""
+        return Path(self["model"])
+
+
+def pretrain_recipe(
+    recipe: RecipeSource, overrides: Overrides = (), *, output: str | Path | None = None, resume: bool = False
+) -> RunResults:
+    """Train a language model: tokenizer, tokens, training.
+
+        result = weft.pretrain("recipe.yml", {"model.layers": 6}, output="runs/small")
+        model = weft.load(result.model)
+
+    `recipe`: a .yml file, or a dictionary with the same sections. Paths in it are relative to the file, or to the
+    current folder. `overrides`: changes to single keys. `output`: the run folder; default: runs/NAME. `resume`:
+    continue from the newest checkpoint. Raises RecipeError before any work if a setting is wrong.
+    """
+    from weft.train.pretrain import pretrain
+
+    read, base = open_recipe(recipe, overrides)
+    return RunResults(pretrain(read, base, run_folder_of(read, output), resume=resume))
+
+
+def finetune_recipe(
+    recipe: RecipeSource, overrides: Overrides = (), *, output: str | Path | None = None, resume: bool = False
+) -> RunResults:
+    """Train a model for a task and evaluate it; arguments as of `weft.pretrain`.
+
+    The results have `figures` and `intervals` on the test data, `baseline`, `cost`, and `model`.
+    """
+    from weft.tasks.learning.finetune import finetune
+
+    read, base = open_recipe(recipe, overrides)
+    return RunResults(finetune(read, base, run_folder_of(read, output), resume=resume))
+
+
+def open_recipe(recipe: RecipeSource, overrides: Overrides = ()) -> tuple[Recipe, Path]:
+    """The recipe, and the folder that its paths are relative to."""
+    if isinstance(overrides, str):
+        raise InputError('overrides is a list of "key=value" or a dictionary, not one string.')
+    changes = _plain(overrides) if isinstance(overrides, Mapping) else list(overrides)
+    if isinstance(recipe, Mapping):
+        return check_recipe(_plain(recipe), changes), Path()
+    if not isinstance(recipe, str | Path):
+        raise InputError(f"A recipe is the path of a .yml file or a dictionary, not {type(recipe).__name__}.")
+    path = Path(recipe)
+    return read_recipe(path, changes), path.parent
+
+
+def run_folder_of(recipe: Recipe, output: str | Path | None) -> Path:
+    return Path("runs") / recipe.name if output is None else refuse_address(Path(output))
+
+
+def _plain(value: Any) -> Any:
+    """Paths as strings, tuples as lists: what YAML would hold."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
