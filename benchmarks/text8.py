@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from weft.charts import Curve, standalone
-from weft.evaluate.ngram import NGram
 from weft.folders import write_file
+from weft.metrics.ngram import NGram
 from weft.tokens.shards import open_shards
 from weft.train.training_log import read_metrics
 

@@ -9,7 +9,7 @@ import transformers
 
 import weft
 from trained import EXAMPLES, train
-from weft.evaluate.ngram import NGram
+from weft.metrics.ngram import NGram
 from weft.model.packed import pack
 
 

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from task_models import PAIRS, TEXTS, WORDS, asked, make, save, tokenizer_of
-from weft.evaluate.entities import repaired_tags
+from weft.metrics.entities import repaired_tags
 from weft.tasks.answer import OVERLAP_SHARE, QUESTION_SHARE, Answer, Gold
 from weft.tasks.batches import groups
 from weft.tasks.classify import Classify, MultiLabel

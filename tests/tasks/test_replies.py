@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from small_tasks import finetune, report_of, rows_of, write_rows
-from weft.evaluate.baselines.reply import candidate_cosines, reply_losses
-from weft.evaluate.ngram import NGram
+from weft.metrics.baselines.reply import candidate_cosines, reply_losses
+from weft.metrics.ngram import NGram
 from weft.tasks.candidates import MOST_RANKED, REPLY_CANDIDATES, hits, with_candidates
 from weft.tasks.example import Example
 from weft.tasks.loaded import LoadedModel

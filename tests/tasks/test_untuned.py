@@ -7,8 +7,8 @@ import pytest
 
 import weft
 from small_tasks import finetune, report_of, rows_of, write_rows
-from weft.evaluate.baselines.frozen import FrozenClassifier, pair_features, row_cosines
 from weft.interchange.pooling import read_pooling
+from weft.metrics.baselines.frozen import FrozenClassifier, pair_features, row_cosines
 from weft.tasks.judging.untuned import embed_texts
 from weft.tokenizer.read import load_tokenizer
 

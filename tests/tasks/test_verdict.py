@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from small_tasks import finetune, report_of, weft
-from weft.evaluate.bootstrap import Interval, mean_interval
-from weft.evaluate.difference import PairedDifference
-from weft.evaluate.judged import Judged
+from weft.metrics.bootstrap import Interval, mean_interval
+from weft.metrics.difference import PairedDifference
+from weft.metrics.judged import Judged
 from weft.tasks.answer import Answer, AnswerSpan, Gold
 from weft.tasks.classify import Classify
 from weft.tasks.example import Example

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.evaluate.ngram import NGram
+from weft.metrics.ngram import NGram
 from weft.recipe.file import read_recipe
 from weft.tokens.shards import open_shards
 from weft.train import ngram_baseline as baseline

@@ -10,7 +10,7 @@ from weft.commands.corpus import reading_in
 from weft.commands.printing import print_facts
 from weft.commands.tasks import evaluate_task, print_judged
 from weft.errors import InputError
-from weft.evaluate.rounding import interval_text, rounded
+from weft.metrics.rounding import interval_text, rounded
 from weft.sources.document_formats import Reading
 from weft.sources.documents import is_corpus, list_files, read_documents
 from weft.sources.standard_input import standard_input_as_file

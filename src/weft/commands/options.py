@@ -47,7 +47,8 @@ CorpusSources = Annotated[
     ),
 ]
 TextFiles = Annotated[
-    list[Path], typer.Argument(help="Files (text, .jsonl, .csv, .parquet, web pages …; also compressed), folders, or -.")
+    list[Path],
+    typer.Argument(help="Files (text, .jsonl, .csv, .parquet, web pages …; also compressed), folders, or -."),
 ]
 TextFormat = Annotated[str | None, typer.Option(help=_TEXT_FORMATS)]
 DocumentUnit = Annotated[str | None, typer.Option(help="What one document of a .txt file is: file, line or block.")]

@@ -17,11 +17,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.evaluate.answers import answer_figures, exact, overlap
-from weft.evaluate.baselines.answer import AnswerOverlap
-from weft.evaluate.bootstrap import clustered_mean_interval
-from weft.evaluate.judged import Judged
 from weft.interchange.folder import Description
+from weft.metrics.answers import answer_figures, exact, overlap
+from weft.metrics.baselines.answer import AnswerOverlap
+from weft.metrics.bootstrap import clustered_mean_interval
+from weft.metrics.judged import Judged
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import SpanAnswers

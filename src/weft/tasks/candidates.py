@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.evaluate.classes import ratio
+from weft.metrics.classes import ratio
 from weft.tasks.example import Example
 
 REPLY_CANDIDATES, MOST_RANKED, _SEED = 20, 200, 0

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError, RecipeError
-from weft.evaluate.baselines.classify import LabelsClassifier, TextClassifier
-from weft.evaluate.baselines.frozen import FrozenClassifier
-from weft.evaluate.bootstrap import class_intervals, mean_interval, sum_intervals
-from weft.evaluate.calibration import calibration
-from weft.evaluate.classes import (
+from weft.interchange.folder import Description
+from weft.metrics.baselines.classify import LabelsClassifier, TextClassifier
+from weft.metrics.baselines.frozen import FrozenClassifier
+from weft.metrics.bootstrap import class_intervals, mean_interval, sum_intervals
+from weft.metrics.calibration import calibration
+from weft.metrics.classes import (
     class_figures,
     confusion,
     multilabel_counts,
@@ -27,8 +28,7 @@ from weft.evaluate.classes import (
     multilabel_figures_from_counts,
     per_class,
 )
-from weft.evaluate.judged import Judged
-from weft.interchange.folder import Description
+from weft.metrics.judged import Judged
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives import answers

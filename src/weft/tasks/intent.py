@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.evaluate.baselines.classify import TextClassifier
-from weft.evaluate.baselines.tag import TagLookup
-from weft.evaluate.bootstrap import mean_interval, sum_intervals
-from weft.evaluate.classes import confusion
-from weft.evaluate.entities import entities_in, entity_counts, entity_figures, entity_figures_from_counts, per_type
-from weft.evaluate.judged import Judged
 from weft.interchange.folder import Description
+from weft.metrics.baselines.classify import TextClassifier
+from weft.metrics.baselines.tag import TagLookup
+from weft.metrics.bootstrap import mean_interval, sum_intervals
+from weft.metrics.classes import confusion
+from weft.metrics.entities import entities_in, entity_counts, entity_figures, entity_figures_from_counts, per_type
+from weft.metrics.judged import Judged
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import ClassAnswers

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from weft.evaluate.baselines.frozen import pair_features
-from weft.evaluate.baselines.pairs import PairClassifier
+from weft.metrics.baselines.frozen import pair_features
+from weft.metrics.baselines.pairs import PairClassifier
 from weft.tasks.classify import Classify
 from weft.tasks.encode import encode_pairs
 from weft.tasks.example import Example, Input

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import regex
 
-from weft.evaluate.bootstrap import Interval, sum_intervals
-from weft.evaluate.entities import entities_in, entity_figures_from_counts
+from weft.metrics.bootstrap import Interval, sum_intervals
+from weft.metrics.entities import entities_in, entity_figures_from_counts
 from weft.tasks.cutting import CharSpan, Cut, Cutter
 from weft.tasks.example import Example
 from weft.words import CHARACTER

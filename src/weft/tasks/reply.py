@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.evaluate.baselines.reply import candidate_cosines, reply_losses
-from weft.evaluate.bootstrap import mean_interval, sum_intervals
-from weft.evaluate.judged import Judged
-from weft.evaluate.rouge import rouge_of_each
+from weft.metrics.baselines.reply import candidate_cosines, reply_losses
+from weft.metrics.bootstrap import mean_interval, sum_intervals
+from weft.metrics.judged import Judged
+from weft.metrics.rouge import rouge_of_each
 from weft.model.network import Network
 from weft.tasks.candidates import bits_per_byte, bytes_of, hits, with_candidates
 from weft.tasks.example import Example

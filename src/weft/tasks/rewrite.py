@@ -14,17 +14,17 @@ import torch
 import torch.nn.functional as F
 
 from weft.errors import InputError, RecipeError
-from weft.evaluate.baselines.rewrite import LeadSentences, NearestNeighbour
-from weft.evaluate.bootstrap import mean_interval, sum_intervals
-from weft.evaluate.classes import ratio
-from weft.evaluate.judged import Judged
-from weft.evaluate.rouge import rouge_of_each
-from weft.evaluate.translations import translation_counts, translation_figures, translation_figures_from_counts
 from weft.generate import prompts
 from weft.generate.framing import Framing
 from weft.generate.prepare import prepared
 from weft.generate.writer import Writer
 from weft.interchange.folder import Description
+from weft.metrics.baselines.rewrite import LeadSentences, NearestNeighbour
+from weft.metrics.bootstrap import mean_interval, sum_intervals
+from weft.metrics.classes import ratio
+from weft.metrics.judged import Judged
+from weft.metrics.rouge import rouge_of_each
+from weft.metrics.translations import translation_counts, translation_figures, translation_figures_from_counts
 from weft.model.families import Family
 from weft.model.network import Network
 from weft.model.packed import Packed, pack

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.evaluate.classes import per_class
-from weft.evaluate.judged import DetailTable
+from weft.metrics.classes import per_class
+from weft.metrics.judged import DetailTable
 
 _MOST_IN_MATRIX = 30  # labels; larger confusion matrices are unreadable
 _HEADINGS = ["", "precision", "recall", "F1", "support"]

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.evaluate.baselines.frozen import row_cosines
-from weft.evaluate.baselines.pairs import PairRegressor
-from weft.evaluate.bootstrap import example_intervals
-from weft.evaluate.judged import Judged
-from weft.evaluate.values import value_figures
 from weft.interchange.folder import Description
+from weft.metrics.baselines.frozen import row_cosines
+from weft.metrics.baselines.pairs import PairRegressor
+from weft.metrics.bootstrap import example_intervals
+from weft.metrics.judged import Judged
+from weft.metrics.values import value_figures
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import RegressionAnswers

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError
-from weft.evaluate.baselines.tag import PhraseLookup, TagLookup
-from weft.evaluate.bootstrap import sum_intervals
-from weft.evaluate.classes import class_figures, confusion
-from weft.evaluate.entities import (
+from weft.interchange.folder import Description
+from weft.metrics.baselines.tag import PhraseLookup, TagLookup
+from weft.metrics.bootstrap import sum_intervals
+from weft.metrics.classes import class_figures, confusion
+from weft.metrics.entities import (
     UNNAMED,
     are_bare,
     entities_in,
@@ -35,8 +36,7 @@ from weft.evaluate.entities import (
     tag_accuracy,
     with_kind,
 )
-from weft.evaluate.judged import DetailTable, Judged
-from weft.interchange.folder import Description
+from weft.metrics.judged import DetailTable, Judged
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import Answers, ClassAnswers

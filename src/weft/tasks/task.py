@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from weft.evaluate.bootstrap import Interval
-from weft.evaluate.judged import Judged
 from weft.interchange.folder import Description
+from weft.metrics.bootstrap import Interval
+from weft.metrics.judged import Judged
 from weft.model.families import Family
 from weft.model.network import Network
 from weft.model.packed import Packed, order_by_length

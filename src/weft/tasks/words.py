@@ -8,7 +8,7 @@ of the same length, or entities with their places in the text: {"start": 3, "end
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.evaluate.entities import Entity, tags_of
+from weft.metrics.entities import Entity, tags_of
 from weft.tasks.cutting import Cutter
 from weft.tasks.example import Unusable
 from weft.tasks.labels import read_label, refuse_halves

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.evaluate.ngram import NGram
+from weft.metrics.ngram import NGram
 from weft.tokens.shards import TokenShards
 from weft.train.validation import figures_of
 

@@ -22,7 +22,7 @@ import torch
 from torch.nn import functional as F
 
 from weft.errors import InputError, WeftError
-from weft.evaluate.bootstrap import Interval, sum_intervals
+from weft.metrics.bootstrap import Interval, sum_intervals
 from weft.model.network import Network
 from weft.model.packed import pack
 from weft.model.positions import longest

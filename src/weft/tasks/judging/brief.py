@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from weft.evaluate.rounding import interval_text, rounded
+from weft.metrics.rounding import interval_text, rounded
 from weft.tasks.catalog import TASKS, metric_title
 from weft.tasks.judging.verdict import COMPARED, tuning_warning, verdict_line
 

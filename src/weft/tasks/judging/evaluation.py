@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from weft.errors import needs
-from weft.evaluate.difference import PairedDifference, paired_difference
-from weft.evaluate.judged import Judged
+from weft.metrics.difference import PairedDifference, paired_difference
+from weft.metrics.judged import Judged
 from weft.model.network import count_parameters
 from weft.progress import Gauge, say
 from weft.tasks.catalog import metric_title

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from weft.charts import Curve, chart, smooth
-from weft.evaluate.judged import Judged
-from weft.evaluate.rounding import interval_text, rounded
 from weft.folders import to_json, write_file
+from weft.metrics.judged import Judged
+from weft.metrics.rounding import interval_text, rounded
 from weft.page import bars, grid, page, table, tiles
 from weft.tasks.catalog import metric_title
 from weft.tasks.judging.evaluation import Compared, Evaluation

@@ -8,8 +8,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from weft.evaluate.difference import PairedDifference
-from weft.evaluate.rounding import interval_text, rounded
+from weft.metrics.difference import PairedDifference
+from weft.metrics.rounding import interval_text, rounded
 from weft.tasks.catalog import TASKS, metric_title
 
 COMPARED = ("baseline", "untuned")  # the keys of results that the model is compared with

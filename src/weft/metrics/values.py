@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from weft.evaluate.examples import check_pairs
+from weft.metrics.examples import check_pairs
 
 
 def value_figures(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:

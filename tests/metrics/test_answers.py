@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.evaluate.answers import answer_figures, exact, normalized, overlap
+from weft.metrics.answers import answer_figures, exact, normalized, overlap
 
 
 def official_normalize(text):

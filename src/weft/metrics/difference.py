@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.evaluate.bootstrap import CONFIDENCE_LEVEL
-from weft.evaluate.judged import Judged
-from weft.evaluate.rounding import gap_text, rounded, signed
+from weft.metrics.bootstrap import CONFIDENCE_LEVEL
+from weft.metrics.judged import Judged
+from weft.metrics.rounding import gap_text, rounded, signed
 
 LOWER_IS_BETTER = {"perplexity", "bits_per_byte", "rmse", "mae", "hamming", "loss"}
 

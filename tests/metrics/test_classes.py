@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn import metrics
 
 from weft.errors import InputError
-from weft.evaluate.classes import class_figures, confusion, multilabel_figures, per_class
+from weft.metrics.classes import class_figures, confusion, multilabel_figures, per_class
 
 LABELS = 4
 

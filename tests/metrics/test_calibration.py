@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 
 from weft.errors import InputError
-from weft.evaluate.calibration import Bin, calibration
+from weft.metrics.calibration import Bin, calibration
 
 
 def by_hand(probabilities, gold):

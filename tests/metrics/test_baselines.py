@@ -17,13 +17,13 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 from weft.errors import InputError
-from weft.evaluate.baselines import rewrite
-from weft.evaluate.baselines.answer import AnswerContext, AnswerOverlap
-from weft.evaluate.baselines.classify import LabelsClassifier, TextClassifier
-from weft.evaluate.baselines.pairs import PairClassifier, PairRegressor, pair_similarity
-from weft.evaluate.baselines.rewrite import LeadSentences, NearestNeighbour
-from weft.evaluate.baselines.tag import PhraseLookup, TagLookup
-from weft.evaluate.baselines.vectors import ENOUGH_TEXTS, WordVectors, grams_of, pieces_of
+from weft.metrics.baselines import rewrite
+from weft.metrics.baselines.answer import AnswerContext, AnswerOverlap
+from weft.metrics.baselines.classify import LabelsClassifier, TextClassifier
+from weft.metrics.baselines.pairs import PairClassifier, PairRegressor, pair_similarity
+from weft.metrics.baselines.rewrite import LeadSentences, NearestNeighbour
+from weft.metrics.baselines.tag import PhraseLookup, TagLookup
+from weft.metrics.baselines.vectors import ENOUGH_TEXTS, WordVectors, grams_of, pieces_of
 
 DATA = Path(__file__).parents[3] / "shared/data"
 real = pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not here")
@@ -315,7 +315,7 @@ def test_blocks_change_nothing(monkeypatch):
 
 def test_baselines_need_no_torch():
     rooms = "answer classify pairs rewrite tag vectors".split()
-    imports = "; ".join(f"import weft.evaluate.baselines.{room}" for room in rooms)
+    imports = "; ".join(f"import weft.metrics.baselines.{room}" for room in rooms)
     subprocess.run([sys.executable, "-c", f"{imports}; import sys; assert 'torch' not in sys.modules"], check=True)
 
 

@@ -14,7 +14,7 @@ from unicodedata import category
 import numpy as np
 import regex
 
-from weft.evaluate.examples import check_pairs
+from weft.metrics.examples import check_pairs
 from weft.words import CHARACTER
 
 _ARTICLE = regex.compile(r"\b(a|an|the)\b(?!\p{M})")  # an a with an accent of its own is another word

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from weft.errors import needs
-from weft.evaluate.characters import are_mostly_cjk
-from weft.evaluate.classes import ratio
-from weft.evaluate.examples import check_pairs
+from weft.metrics.characters import are_mostly_cjk
+from weft.metrics.classes import ratio
+from weft.metrics.examples import check_pairs
 
 BleuTokenizer = Literal["13a", "zh"]
 _BLEU_COUNTS = 10  # length, length of the reference, common 1- to 4-grams, all 1- to 4-grams

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import regex
 
-from weft.evaluate.examples import check_pairs
+from weft.metrics.examples import check_pairs
 from weft.words import words_of
 
 _PLAIN = re.compile("[a-z0-9]+")

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.evaluate.ngram import NGram
+from weft.metrics.ngram import NGram
 
 
 def by_hand(train, text, vocabulary, order):

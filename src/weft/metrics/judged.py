@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.evaluate.bootstrap import Interval
-from weft.evaluate.calibration import Calibration
+from weft.metrics.bootstrap import Interval
+from weft.metrics.calibration import Calibration
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from weft.evaluate.bootstrap import class_intervals, example_intervals, mean_interval, sum_intervals
-from weft.evaluate.classes import class_figures, confusion
-from weft.evaluate.difference import PairedDifference, paired_difference
-from weft.evaluate.judged import Judged
-from weft.evaluate.values import value_figures
+from weft.metrics.bootstrap import class_intervals, example_intervals, mean_interval, sum_intervals
+from weft.metrics.classes import class_figures, confusion
+from weft.metrics.difference import PairedDifference, paired_difference
+from weft.metrics.judged import Judged
+from weft.metrics.values import value_figures
 
 DRAW = np.random.default_rng(1)
 GOLD = DRAW.integers(3, size=300)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.evaluate.bootstrap import (
+from weft.metrics.bootstrap import (
     Interval,
     class_intervals,
     clustered_mean_interval,
@@ -13,10 +13,10 @@ from weft.evaluate.bootstrap import (
     proportion_interval,
     sum_intervals,
 )
-from weft.evaluate.classes import class_figures
-from weft.evaluate.entities import entity_counts, entity_figures, entity_figures_from_counts
-from weft.evaluate.translations import translation_counts, translation_figures
-from weft.evaluate.translations import translation_figures_from_counts as translated_figures
+from weft.metrics.classes import class_figures
+from weft.metrics.entities import entity_counts, entity_figures, entity_figures_from_counts
+from weft.metrics.translations import translation_counts, translation_figures
+from weft.metrics.translations import translation_figures_from_counts as translated_figures
 
 TRIALS = 300
 SHARES = np.array([[0.45, 0.05, 0.02], [0.08, 0.2, 0.02], [0.03, 0.05, 0.1]])  # of a population's confusion matrix
@@ -110,7 +110,7 @@ def test_what_is_large_is_drawn_in_parts_to_the_same_end(monkeypatch):
     generator = np.random.default_rng(5)
     (gold, predicted), counts = generator.integers(6, size=(2, 36)), generator.poisson(1.0, (36, 3))
     whole = class_intervals(gold, predicted, 6), sum_intervals(counts, f1)
-    monkeypatch.setattr("weft.evaluate.bootstrap._MOST_NUMBERS", 36 * 7)
+    monkeypatch.setattr("weft.metrics.bootstrap._MOST_NUMBERS", 36 * 7)
     assert (class_intervals(gold, predicted, 6), sum_intervals(counts, f1)) == whole
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.evaluate.ngram import NGram
+from weft.metrics.ngram import NGram
 
 from .vectors import WordVectors
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from weft.errors import InputError
-from weft.evaluate.classes import class_figures
+from weft.metrics.classes import class_figures
 
 _FiguresOfSums = Callable[[np.ndarray], dict[str, np.ndarray]]
 BOOTSTRAP_ROUNDS, CONFIDENCE_LEVEL, BOOTSTRAP_SEED = 1000, 0.95, 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 
 from weft.errors import InputError
-from weft.evaluate.translations import (
+from weft.metrics.translations import (
     bleu_tokenizer_for,
     translation_counts,
     translation_figures,

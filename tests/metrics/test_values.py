@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn import metrics
 
 from weft.errors import InputError
-from weft.evaluate.values import value_figures
+from weft.metrics.values import value_figures
 
 numbers = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e3, 1e3).map(lambda value: round(value, 3)))
 

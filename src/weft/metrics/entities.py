@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from weft.evaluate.classes import ClassScore, class_score, ratio
-from weft.evaluate.examples import check_pairs
+from weft.metrics.classes import ClassScore, class_score, ratio
+from weft.metrics.examples import check_pairs
 
 Scheme = Literal["iob1", "iob2", "bioes", "plain"]  # plain: tags of words, as parts of speech; there are no spans
 Tags = Sequence[str]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
 from weft.errors import InputError
-from weft.evaluate.rouge import rouge, rouge_of_each
+from weft.metrics.rouge import rouge, rouge_of_each
 
 KINDS = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
 scorer = RougeScorer(KINDS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from weft.evaluate.examples import check_pairs
+from weft.metrics.examples import check_pairs
 
 _BINS = 10
 

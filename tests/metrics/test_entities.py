@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
 from weft.errors import InputError
-from weft.evaluate.entities import (
+from weft.metrics.entities import (
     Entity,
     are_bare,
     entities_in,
