@@ -73,7 +73,7 @@ def test_it_chooses(folder, letters):
         (("x", "--file", "y"), "not both"),
         (("--file", "nowhere.txt"), "not a file"),
         (("x", "--choose", "a", "--choose", "a"), "different"),
-        (("x", "--choose", "a", "--top-k", "2"), "do not go with it"),
+        (("x", "--choose", "a", "--top-k", "2"), "none of the options for generating"),
         (("x", "--ban", "the cat"), "not a single token"),
     ],
     ids=str,

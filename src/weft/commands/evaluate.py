@@ -11,8 +11,9 @@ from weft.commands.printing import print_facts
 from weft.commands.tasks import evaluate_task, print_judged
 from weft.errors import InputError
 from weft.metrics.rounding import interval_text, rounded
-from weft.sources.document_formats import Reading
-from weft.sources.documents import is_corpus, list_files, read_documents
+from weft.sources.documents import read_documents
+from weft.sources.files import is_corpus, list_files
+from weft.sources.reading import Reading
 from weft.sources.standard_input import standard_input_as_file
 from weft.train.text_evaluation import TextScores, language_head, score_texts
 
@@ -89,6 +90,7 @@ def _evaluate_text(
             model.tokenizer,
             lambda: _limited(listing.files, reading, limit_bytes),
             (lambda: _limited(train, reading, None)) if train else None,
+            _trained_length(model),
         )
     seconds = time.perf_counter() - began
     verdict = _verdict(scores, len(listing.files))
@@ -107,6 +109,11 @@ def _evaluate_text(
         "cost": {"seconds": round(seconds, 2), "tokens_per_second": round(scores.tokens / max(seconds, 1e-9), 1)},
     }
     return {**results, "baseline": scores.baseline} if scores.baseline else results
+
+
+def _trained_length(model: Model) -> int | None:
+    length = model.results.get("sequence_length")
+    return length if isinstance(length, int) and length > 1 else None
 
 
 def _verdict(scores: TextScores, files: int) -> str:

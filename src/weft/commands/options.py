@@ -48,7 +48,7 @@ CorpusSources = Annotated[
 ]
 TextFiles = Annotated[
     list[Path],
-    typer.Argument(help="Files (text, .jsonl, .csv, .parquet, web pages …; also compressed), folders, or -."),
+    typer.Argument(help="Files (text, .jsonl, .csv, .parquet, pages …; also compressed), folders, or -."),
 ]
 TextFormat = Annotated[str | None, typer.Option(help=_TEXT_FORMATS)]
 DocumentUnit = Annotated[str | None, typer.Option(help="What one document of a .txt file is: file, line or block.")]

@@ -172,6 +172,7 @@ def _measured(run: PreparedRun, built: Built, state: TrainState) -> dict[str, An
         "steps": state.step,
         "best_step": state.best,
         "tokens": state.tokens,
+        "sequence_length": plan.sequence_length,
         "parameters": count_parameters(network),
     }
     held_out = inputs.objectives("validation", plan)

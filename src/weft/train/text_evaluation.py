@@ -35,8 +35,8 @@ from weft.tokens.shards import TokenShards
 from weft.train.data import TrainingSource, prepare_shards
 from weft.train.ngram_baseline import ngram_baseline
 
-_USUAL_WINDOW, _MOST_WINDOW = 512, 1024  # tokens; the first for models without a limit
-_MOST_LOGITS = 2**26  # of a batch, in numbers
+_USUAL_WINDOW, _MOST_WINDOW = 512, 1024  # tokens, where training's length is unknown; the first without a limit
+_MOST_BATCH_TOKENS, _MOST_LOGITS = 4096, 2**26  # of a batch
 _FEWEST_WINDOWS = 10  # for an interval
 _MASK_SEED = 0
 
@@ -60,14 +60,19 @@ def language_head(network: Network) -> str | None:
     return next((kind for kind in network.heads if kind in DEFAULT_OBJECTIVE), None)
 
 
-def score_texts(network: Network, tokenizer: Tokenizer, texts: Texts, train: Texts | None = None) -> TextScores:
-    """`train`: text for an n-gram baseline. Raises InputError if there is no text, or no head that predicts tokens."""
+def score_texts(
+    network: Network, tokenizer: Tokenizer, texts: Texts, train: Texts | None = None, trained_length: int | None = None
+) -> TextScores:
+    """`train`: text for an n-gram baseline. `trained_length`: tokens of a sequence in training, if known.
+
+    Raises InputError if there is no text, or no head that predicts tokens.
+    """
     head = language_head(network)
     if head is None:
         raise InputError(f"This {network.architecture.family} has no language-model head, so it cannot score text.")
     kind = OBJECTIVES[DEFAULT_OBJECTIVE[head]]
     limit = longest(network.architecture.embedding.positions)
-    window = min(limit or _USUAL_WINDOW, _MOST_WINDOW)
+    window = min(trained_length or min(limit or _USUAL_WINDOW, _MOST_WINDOW), limit or _MOST_WINDOW)
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         shards = _tokenized(texts, tokenizer, kind, Path(folder) / "text")
         if len(shards) < 2:
@@ -143,7 +148,8 @@ def _causal_batch(shards: TokenShards, numbers: list[int], length: int, context:
 
 
 def _all_sums(network: Network, head: str, windows: _Windows) -> np.ndarray:
-    size = max(1, _MOST_LOGITS // (network.architecture.vocabulary * windows.length))
+    tokens = min(_MOST_BATCH_TOKENS, _MOST_LOGITS // network.architecture.vocabulary)
+    size = max(1, tokens // windows.length)
     device = next(network.parameters()).device
     numbers = iter(track(range(windows.count), "Scoring", unit="windows"))
     found = []
