@@ -5,20 +5,25 @@ from itertools import chain
 
 import pytest
 import torch
+import yaml
 from thread_processes import run_as_processes
 
 import weft
 from weft.errors import RecipeError
 from weft.model.packed import pack
 from weft.objectives.objective import Batch, HeadObjective
+from weft.recipe.file import read_recipe
+from weft.recipe.recipe import Recipe
 from weft.tokens.order import Order
 from weft.train.batches import StepBatches
 from weft.train.loop import Hooks, train
 from weft.train.optimizers import OptimizerSpec
+from weft.train.pretrain import pretrain
 from weft.train.processes import Processes
 from weft.train.run_folder import claim
 from weft.train.schedules import Schedule
 from weft.train.spec import TrainSpec
+from weft.train.training_log import read_metrics
 from weft.train.validation import validate
 
 SHAPE = {"vocabulary": 50, "layers": 1, "width": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
@@ -130,10 +135,28 @@ def test_the_first_goes_ahead(tmp_path):
 
 
 def test_one_of_the_processes_claims_the_folder(tmp_path):
-    from weft.recipe.recipe import Recipe
-
     def work(processes):
         with claim(tmp_path / "run", Recipe(), tmp_path, resume=False, processes=processes):
             return json.loads((tmp_path / "run/weft.json").read_text())["kind"]
 
     assert run_as_processes(2, work) == ["run", "run"]
+
+
+def test_two_processes_pretrain_one_model_in_one_folder(tmp_path):
+    (tmp_path / "book.txt").write_text("The quick brown fox jumps over the lazy dog, again and again. " * 300)
+    settings = {"budget": "4 steps", "sequence_length": 32, "batch_tokens": 256, "precision": "float32", "log_every": 1}
+    tree = {
+        "corpus": {"sources": [{"path": "book.txt"}], "splits": {"validation": 0.1}},
+        "tokenizer": {"kind": "char"},
+        "model": {"family": "gpt2", "layers": 1, "width": 16, "heads": 2},
+        "pretrain": settings,
+    }
+    (tmp_path / "recipe.yml").write_text(yaml.safe_dump(tree))
+    recipe = read_recipe(tmp_path / "recipe.yml")
+    alone = pretrain(recipe, tmp_path, tmp_path / "alone")
+    both = run_as_processes(2, lambda processes: pretrain(recipe, tmp_path, tmp_path / "both", processes=processes))
+    assert both[0] == both[1]
+    assert both[0]["tokens"] == alone["tokens"]
+    assert both[0]["validation"]["validation_loss"] == pytest.approx(alone["validation"]["validation_loss"], rel=1e-4)
+    assert len(read_metrics(tmp_path / "both")) == 4
+    assert weft.load(tmp_path / "both/model").parameters_count == alone["parameters"]

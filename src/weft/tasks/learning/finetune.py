@@ -40,6 +40,7 @@ from weft.threads import thread_count_restored, use_threads
 from weft.train.budget import read_budget
 from weft.train.build import Built
 from weft.train.plan.memory import keep_freed_memory
+from weft.train.processes import Processes
 from weft.train.run_folder import MODEL, RESOLVED_RECIPE, claim, finish, finished, seed_folder, write_resolved_recipe
 
 
@@ -52,39 +53,47 @@ class SeedRun:
 
 
 @thread_count_restored()
-def finetune(recipe: Recipe, base: Path, folder: Path, *, resume: bool = False) -> dict[str, Any]:
+def finetune(
+    recipe: Recipe, base: Path, folder: Path, *, resume: bool = False, processes: Processes | None = None
+) -> dict[str, Any]:
     """Returns the results, as the run's weft.json has them. The recipe's paths are relative to `base`."""
     keep_freed_memory()
+    processes = processes or Processes()
     section = check_finetune(recipe, base)
     use_threads(section.threads)
     if isinstance(section.model, str):
         read_model_config(base / section.model)  # raises if it is no model, before the data is read
     task, splits = read_data(section, base)
-    with claim(folder, recipe, base, resume=resume):
+    with claim(folder, recipe, base, resume=resume, processes=processes):
         if resume and (results := finished(folder)):
-            say(f"{folder} is finished already.")
+            processes.say(f"{folder} is finished already.")
             return results
-        tokenizer = prepare_tokenizer(recipe, section, splits, base, folder)
-        return _train_and_judge(recipe, FinetuneInputs(section, base, task, splits, tokenizer), folder, resume=resume)
+        with processes.first_goes_ahead():
+            tokenizer = prepare_tokenizer(recipe, section, splits, base, folder)
+        given = FinetuneInputs(section, base, task, splits, tokenizer, processes)
+        return _train_and_judge(recipe, given, folder, resume=resume)
 
 
 def _train_and_judge(recipe: Recipe, given: FinetuneInputs, folder: Path, *, resume: bool) -> dict[str, Any]:
     built, input_spec = given.build(given.section.seed)
     given = given.fitted_to(built, input_spec)
     inputs = given.training_inputs(built.saved, input_spec)
-    plan = _plan(recipe, given, built, input_spec, inputs, folder, resume=resume)
+    is_first = given.processes.is_first
+    with given.processes.first_goes_ahead():
+        plan = _plan(recipe, given, built, input_spec, inputs, folder, resume=resume or not is_first)
     use_threads(plan.threads)  # the number the run began with: the last bits of a product depend on it
-    _say_plan(built, plan, given.splits)
-    untuned = _untuned_answers(given, built, input_spec, inputs, plan)
+    given.processes.say(_plan_in_words(built, plan, given.splits))
+    untuned = _untuned_answers(given, built, input_spec, inputs, plan) if is_first else None
     runs = []
     for seed in range(plan.seed, plan.seed + plan.seeds):
         place = folder if plan.seeds == 1 else seed_folder(folder, seed)
         if seed > plan.seed:
             built, _ = given.build(seed)
         results = train_once(given, built, input_spec, inputs, plan, seed, place, resume=resume)
-        write_task_model(given.task, built, input_spec, place / MODEL, recipe, results)
+        if is_first:
+            write_task_model(given.task, built, input_spec, place / MODEL, recipe, results)
         runs.append(SeedRun(results, place))
-    return _judge(recipe, given, runs, untuned, folder)
+    return given.processes.broadcast(_judge(recipe, given, runs, untuned, folder) if is_first else {})
 
 
 def _plan(
@@ -204,8 +213,8 @@ def _saved_plan(folder: Path) -> FinetunePlan | None:
     return check_section(FinetunePlan, values, str(folder / RESOLVED_RECIPE))
 
 
-def _say_plan(built: Built, plan: FinetunePlan, splits: Splits) -> None:
-    say(
+def _plan_in_words(built: Built, plan: FinetunePlan, splits: Splits) -> str:
+    return (
         f"Plan: {plan.task} with a {built.saved.family} of {count_parameters(built.network):,} parameters "
         f"({count_trained(built.network):,} train); {plan.budget} of {plan.batch} examples, out of "
         f"{len(splits.train.examples):,}; at most {plan.sequence_length} tokens each; "

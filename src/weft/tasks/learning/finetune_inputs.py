@@ -1,6 +1,6 @@
 """What a fine-tuning run needs besides the weights: the recipe's section, the task, the data and the tokenizer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from weft.errors import RecipeError
@@ -18,7 +18,7 @@ from weft.tasks.learning.splits import Splits
 from weft.tasks.task import Task
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.train.build import Built
-from weft.train.processes import local_device
+from weft.train.processes import Processes
 
 FRESH_LENGTH = 256  # tokens that a fresh model reads, unless the recipe sets sequence_length
 
@@ -30,6 +30,7 @@ class FinetuneInputs:
     task: Task
     splits: Splits
     tokenizer: Tokenizer
+    processes: Processes = field(default_factory=Processes)
 
     def build(self, seed: int) -> tuple[Built, InputSpec]:
         """The network with the task's head and everything frozen that does not train."""
@@ -53,7 +54,7 @@ class FinetuneInputs:
                 f"finetune.tune: {section.tune} leaves nothing to train: this head shares its weights with the "
                 "embeddings. Choose all or lora."
             )
-        built.network.to(local_device())
+        built.network.to(self.processes.device)
         return built, input_spec
 
     def fitted_to(self, built: Built, input_spec: InputSpec) -> "FinetuneInputs":

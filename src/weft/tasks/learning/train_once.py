@@ -16,7 +16,6 @@ from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
 from weft.train.loop import Hooks, train
 from weft.train.plan.machine import matmul_peak
-from weft.train.processes import local_device
 from weft.train.training_log import read_metrics
 
 
@@ -41,10 +40,10 @@ def train_once(
 
     spec = train_spec(plan, seed)
     best_by = f"validation_{task.selection_metric}" if task.selection_metric else None
-    hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(local_device(), spec.precision))
+    hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(given.processes.device, spec.precision))
     order = Order((len(inputs),), (1.0,), seed)
     objective = TaskObjective(task, inputs, smoothing=plan.label_smoothing)
-    state = train(network, [objective], order, spec, folder, resume=resume, hooks=hooks)
+    state = train(network, [objective], order, spec, folder, resume=resume, hooks=hooks, processes=given.processes)
     if state.best is not None and state.best != state.step:
         restore_weights(folder / CHECKPOINTS / f"step-{state.best:06}", network)
     validation = _logged_validation(folder, state.best) or measure()
