@@ -154,6 +154,7 @@ def test_a_missing_column_is_named_with_the_columns_that_exist(tmp_path):
     ("name", "data", "reason"),
     [
         ("a.txt", b"caf\xe9", "line 1 is not UTF-8 at byte 4"),
+        ("a.txt", b"\xef\xbb\xbfcaf\xe9", "line 1 is not UTF-8 at byte 7"),
         ("a.txt", b"MZ\x00\x01" * 10, "is a binary file"),
         ("a.jsonl", b'{"text": 5}\n', "line 1 has a text that is int"),
         ("a.jsonl", b'{"text": "\\ud800"}\n', "half of a surrogate"),
@@ -163,6 +164,7 @@ def test_a_missing_column_is_named_with_the_columns_that_exist(tmp_path):
         ("a.csv", b"id,text\n1,caf\xe9\n", "line 2 is not UTF-8 at byte 6"),
         ("a.csv", b'id,text\n1,"a\n2,b\n', "line 2 opens a quote that is never closed"),
         ("a.parquet", as_parquet(TEXTS)[:-20], "is not a whole Parquet file"),
+        ("a.parquet", as_parquet(TEXTS).replace(b"text", b"tex\xe9"), "is not a whole Parquet file"),
         ("a.jsonl.gz", gzip.compress(as_jsonl(TEXTS * 1000))[:-300], "is damaged or cut off"),
         ("a.jsonl.gz", b"no gzip at all", "is damaged or cut off"),
         ("a.jsonl.xz", lzma.compress(as_jsonl(TEXTS))[:-10], "is damaged or cut off"),

@@ -80,4 +80,9 @@ def decode_strictly(data: bytes, codec: str, encoding: str) -> tuple[str, str]:
     try:
         return data.decode(codec), ""
     except UnicodeDecodeError as error:
-        return data.decode(codec, "replace"), f"is not {encoding.upper()} at byte {error.start + 1}"
+        return data.decode(codec, "replace"), f"is not {encoding.upper()} at byte {first_bad_byte(data, error) + 1}"
+
+
+def first_bad_byte(data: bytes, error: UnicodeDecodeError) -> int:
+    """From 0. The codec that removes a byte-order mark counts without it."""
+    return error.start + len(data) - len(error.object)

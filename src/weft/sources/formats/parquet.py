@@ -43,7 +43,7 @@ def read_parquet(stream: IO[bytes], reading: Reading, origin: Origin) -> Iterato
             for row in range(batch.num_rows):
                 number += 1
                 yield _record(batch, row, classes, reading, origin, number)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of the name of a column
         yield BadRecord(f"is not a whole Parquet file ({str(error).splitlines()[0]})", origin)
 
 

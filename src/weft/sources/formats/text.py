@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from weft.sources.formats.cut_long import cut_stream
-from weft.sources.formats.lines import raw_lines, read_whole, too_long, too_long_line
+from weft.sources.formats.lines import first_bad_byte, raw_lines, read_whole, too_long, too_long_line
 from weft.sources.reading import Reading
 from weft.sources.records import BadRecord, Origin, Record
 
@@ -101,6 +101,6 @@ def text_record(data: bytes, reading: Reading, origin: Origin, number: int = 0) 
         codec = reading.codec if data.startswith(BOM_UTF8) else reading.encoding
         return Record({"text": data.decode(codec)}, origin, number)
     except UnicodeDecodeError as error:
-        above = data[: error.start].split(b"\n")
+        above = data[: first_bad_byte(data, error)].split(b"\n")
         line, byte = max(number, 1) + len(above) - 1, len(above[-1]) + 1
         return BadRecord(f"is not {reading.encoding.upper()} at byte {byte}", origin, line, advice=_ADVICE)
