@@ -1,4 +1,4 @@
-"""The attention kernel against torch's operations, forward and backward, over sequences of one length and of many.
+"""The attention kernel against torch's operations: forward and backward, equal and mixed sequence lengths.
 
 python benchmarks/attention_vs_torch.py [--rounds 9] [--quick]
 """
@@ -14,7 +14,7 @@ from weft.model.attention import View, attend
 from weft.model.packed import pack
 
 chance = random.Random(0)
-SHAPES = {  # lengths, heads, width of a head, what is seen
+SHAPES = {  # lengths, heads, head width, mask
     "32 sentences of 3 to 60 tokens": ([chance.randint(3, 60) for _ in range(32)], 12, 32, View()),
     "32 pairs of 30 to 200 tokens": ([chance.randint(30, 200) for _ in range(32)], 12, 32, View()),
     "64 of 128 tokens": ([128] * 64, 4, 64, View()),
@@ -27,7 +27,7 @@ SHAPES = {  # lengths, heads, width of a head, what is seen
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="does it run, not how fast")
+    parser.add_argument("--quick", action="store_true", help="check that it runs; the speed means nothing")
     options, _ = parser.parse_known_args()
     load = fused_attention.load_attention_kernels
     for what, (lengths, heads, width, view) in SHAPES.items():

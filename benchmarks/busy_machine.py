@@ -1,16 +1,13 @@
-"""How much of its fair share of a busy machine does training keep?
+"""Training speed on a busy machine, as a share of what a fair scheduler would give.
 
     python benchmarks/busy_machine.py [--rounds 5] [--seconds 3] [--layers 3 --width 96 --tokens 2048] [--quick]
 
-A busy process is a loop in Python, started here and ended by its id. A fair scheduler gives everyone who wants to run
-as much: with c cores, our t = c threads and k busy processes, we get c · t / (t + k) cores, which is t / (t + k) of
-what we have on a quiet machine: with two cores 2/3 beside one busy process, 1/2 beside two. The speed beside them,
-over the quiet speed, over that, is the share of the fair share that is kept; the quiet speed is that of the faster
-contestant.
+Busy processes are Python loops. A fair scheduler gives every running thread the same time: t training threads beside k
+busy processes get t / (t + k) of the quiet machine (with two cores 2/3 beside one busy process, 1/2 beside two).
+The result is (busy speed / quiet speed) / (t / (t + k)); the quiet speed is that of the faster contestant.
 
-Contestants: `weft`, as `import weft` sets OpenMP up; `spinning`, with OpenMP's own defaults; `one thread`, which has
-nobody to wait for. All live throughout, and take turns within each round. The machine should be quiet otherwise: what
-else ran is printed.
+Contestants: `weft` (OpenMP as `import weft` sets it up), `spinning` (OpenMP's defaults), `one thread` (no waiting). All
+stay alive and take turns within each round. The machine should be quiet otherwise; other load is printed.
 """
 
 import argparse
@@ -29,11 +26,11 @@ AT_LEAST = 0.7
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a turn")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of a turn")
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--width", type=int, default=96)
-    parser.add_argument("--tokens", type=int, default=2048, help="in a step")
-    parser.add_argument("--quick", action="store_true", help="does it run, not how fast")
+    parser.add_argument("--tokens", type=int, default=2048, help="tokens in a step")
+    parser.add_argument("--quick", action="store_true", help="check that it runs; the speed means nothing")
     parser.add_argument("--contestant", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.contestant:
@@ -96,7 +93,7 @@ def report(rates: dict[tuple[str, int], list[float]], threads: dict[str, int], o
 
 
 def train_on_demand(layers: int, width: int, tokens: int) -> None:
-    """The contestant's side: seconds come in on standard input, tokens per second go out."""
+    """The contestant's process: reads seconds from standard input, prints tokens per second."""
     import weft  # isort: skip  # before torch: it sets OpenMP up
     import torch
 

@@ -1,6 +1,5 @@
-"""Contestants on the same machine in the same minutes: they take turns, several rounds, and the ratio of their
-medians is what counts. The spread is the smallest and largest ratio of a single round, which tells how noisy the
-machine was.
+"""Fair comparisons on one machine: contestants take turns for several rounds. The result is the ratio of their medians;
+the spread is the smallest and largest ratio of a single round, and shows how noisy the machine was.
 """
 
 import json
@@ -15,7 +14,7 @@ import torch
 
 
 def matmul_peak(seconds: float = 1.0, precision: torch.dtype = torch.float32) -> float:
-    """The best matrix product this machine does, in FLOP/s: the limit to measure against."""
+    """The fastest matrix product of this machine in FLOP/s: the upper limit."""
     n = 1024
     a, b = (torch.randn(n, n).to(precision) for _ in range(2))
     best, end = float("inf"), time.perf_counter() + seconds
@@ -33,15 +32,15 @@ def race(
     work: float = 1.0,
     prepare: dict[str, Callable[[], None]] | None = None,
 ) -> dict[str, list[float]]:
-    """Rates (`work` per second) of each contestant, a number per round; one untimed turn each before. What `prepare`
-    has for a contestant is done before each of its turns, untimed.
+    """Rates (`work` per second) of each contestant, one per round, after an untimed warm-up turn. `prepare` runs before
+    each turn of its contestant, untimed.
     """
     for run in contestants.values():
         run()
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(rounds):
         names = list(contestants)
-        for name in names if turn % 2 else reversed(names):  # nobody always goes first
+        for name in names if turn % 2 else reversed(names):  # so that nobody always goes first
             (prepare or {}).get(name, lambda: None)()
             began = time.perf_counter()
             contestants[name]()
@@ -71,19 +70,19 @@ def report(
 
 
 class Trainee(Protocol):
-    """A contestant in a process of its own, as in real life."""
+    """A contestant that trains in its own process."""
 
-    precision: torch.dtype  # of its products
+    precision: torch.dtype  # FLOP of its matrix products
 
     def prepare(self, steps: int) -> None:
-        """Outside of the clock."""
+        """Untimed."""
 
     def train(self, steps: int) -> tuple[int, float]:
-        """-> (text tokens seen, arithmetic done)."""
+        """Returns (text tokens, FLOP)."""
 
 
 def be(trainee: Trainee) -> None:
-    """The contestant's side: a number of steps comes in on standard input, what it took goes out."""
+    """The contestant's process: reads a number of steps from standard input, prints its rate."""
     for line in sys.stdin:
         trainee.prepare(int(line))
         began = time.perf_counter()
@@ -94,17 +93,19 @@ def be(trainee: Trainee) -> None:
 
 
 def compare_training(name: str, what: str, at_least: float, rounds: int, steps: int, peer: str = "Trainer") -> None:
-    """The referee's side: this script is started once for each, with --only and --who, and they take turns."""
+    """Starts this script once per contestant, with --only and --who, and lets them take turns."""
     commands = {who: [sys.executable, *sys.argv, "--only", name, "--who", who] for who in ("weft", peer)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     processes = {who: subprocess.Popen(command, **pipes) for who, command in commands.items()}
     turns: dict[str, list[dict]] = {who: [] for who in processes}
     for turn in range(rounds + 1):
-        for who in list(processes) if turn % 2 else reversed(list(processes)):  # nobody always goes first
+        for who in list(processes) if turn % 2 else reversed(list(processes)):  # so that nobody always goes first
             process = processes[who]
             process.stdin.write(f"{steps if turn else 2}\n")
             process.stdin.flush()
-            while not (line := process.stdout.readline()).startswith('{"rate"'):  # the Trainer talks
+            while not (line := process.stdout.readline()).startswith(
+                '{"rate"'
+            ):  # the Trainer prints to standard output
                 assert line or process.poll() is None, f"{who} ended"
             turns[who].append(json.loads(line))
     for process in processes.values():

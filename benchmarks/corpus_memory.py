@@ -1,8 +1,8 @@
-"""Does memory stay flat? The same build for 200 MB and for 1 GB of text.
+"""Memory of a corpus build for 200 MB and for 1 GB of text: it should stay flat.
 
     python benchmarks/corpus_memory.py [--data ../shared/data] [--megabytes 200 1000]
 
-The text is that of `corpus_vs_datatrove.py`: real documents, and the same again with some words changed.
+The text is that of `corpus_vs_datatrove.py`: real documents, repeated with some words changed.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""A corpus out of 100,000 documents: read, filter, find near copies, write; weft beside datatrove.
+"""Build a corpus of 100,000 documents (read, filter, deduplicate, write) with weft and with datatrove.
 
     python benchmarks/corpus_vs_datatrove.py [--data ../shared/data] [--rounds 3] [--documents 100000] [--quick]
 
 The documents are the messages of 20 Newsgroups, paragraphs of Gutenberg's books and of Chinese text, repeated with
 some words changed until there are enough, in four .jsonl files. Both apply MassiveText's rules of quality and
-repetition, find copies by MinHash (datatrove 14 bands of 8, its own choice; weft 20 of 6) and write Parquet, with a
-process for each core. weft tells languages, mends text and writes a report as well. Every turn is a process of its own;
-memory is the largest sum, over its processes, of what each would give back if it ended (PSS).
+repetition, deduplicate by MinHash (datatrove 14 bands of 8, its default; weft 20 of 6) and write Parquet, with one
+process per core. weft also detects languages, repairs text and writes a report. Every turn runs in its own process.
+Memory is the peak of the proportional set size (PSS), summed over all processes.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def write_documents(data: Path, place: Path, count: int) -> int:
     files = [(place / f"{number}.jsonl").open("w", encoding="utf-8") for number in range(FILES)]
     for number in range(count):
         text = real[number % len(real)]
-        if number >= len(real):  # another time round: some words are others
+        if number >= len(real):  # repeated documents get some other words
             share = chance.choice([0.0, 0.02, 0.1, 0.5])
             text = " ".join(word if chance.random() >= share else word[::-1] for word in text.split(" "))
         size += len(text.encode())
@@ -100,7 +100,7 @@ RUNS = {"weft": run_weft, "datatrove": run_datatrove}
 
 
 def memory_of(process: int) -> int:
-    """Of a process and all it has started, in bytes."""
+    """Memory of a process and its children, in bytes."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -122,7 +122,7 @@ def memory_of(process: int) -> int:
 
 
 def measured(command: list[str]) -> tuple[float, int]:
-    """Seconds, and the most memory there was."""
+    """Returns seconds and peak memory."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     most, said = 0, []

@@ -2,8 +2,8 @@
 
     python benchmarks/finetune_vs_trainer.py [--data ../shared/data] [--rounds 7] [--only short] [--quick]
 
-Texts have the lengths they have. The Trainer pads each batch to its longest, as people use it
-(DataCollatorWithPadding); weft does not pad. What counts is text: padding is no work.
+Texts keep their lengths. The Trainer pads each batch to its longest text (DataCollatorWithPadding), as is usual; weft
+does not pad. The rate counts tokens of text, not padding.
 """
 
 import argparse
@@ -44,9 +44,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--quick", action="store_true", help="a few steps: does it run, not how fast")
-    parser.add_argument("--only", choices=SETS, help="one comparison")
-    parser.add_argument("--who", choices=["weft", "Trainer"], help="be a contestant")
+    parser.add_argument("--quick", action="store_true", help="a few steps, to check that it runs")
+    parser.add_argument("--only", choices=SETS, help="run only this comparison")
+    parser.add_argument("--who", choices=["weft", "Trainer"], help="run as this contestant")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     if options.who:

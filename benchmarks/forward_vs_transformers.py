@@ -7,7 +7,7 @@
 3. The same with uniform lengths, where padding wastes nothing.
 4. BERT-mini masked LM, 16 × 128 tokens, 15 % scored: forward + backward, without dropout and with 10 %.
 
-Without the data sets, lengths drawn like theirs stand in.
+Without the data sets, random lengths with a similar distribution are used.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def newsgroups(data: Path) -> list[str]:
 
 
 def forward(name: str, sequences: list[list[int]], rounds: int, at_least: float) -> dict:
-    """Batches of 32 in the order of the data set, as a user would send them."""
+    """Batches of 32 in the order of the data set."""
     ours = weft.load(MINILM).network
     theirs = transformers.AutoModel.from_pretrained(MINILM).eval()
     batches = [sequences[i : i + 32] for i in range(0, len(sequences) - 31, 32)]
@@ -72,7 +72,7 @@ def forward(name: str, sequences: list[list[int]], rounds: int, at_least: float)
 
 
 def train(dropout: float, rounds: int, steps: int) -> dict:
-    """One step: 16 × 128 tokens, 15 % of them scored, loss and its gradient."""
+    """One step: 16 × 128 tokens, loss and gradient on 15 % of them."""
     config = transformers.BertConfig(
         vocab_size=30522, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024,
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
@@ -140,14 +140,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the data: does it run, not how fast")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data, to check that it runs")
     parser.add_argument("--only", help="sentences, messages, uniform, train-0.0 or train-0.1, in this process")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     if options.only:
         compare(options.only, options.data, 2 if options.quick else options.rounds, 10 if options.quick else 1)
         return
-    # Each comparison in a process of its own: what an earlier one left of the allocator would sway it.
+    # Each comparison has its own process: the allocator's state after another one would influence it.
     for name in ("sentences", "messages", "uniform", "train-0.0", "train-0.1"):
         subprocess.run([sys.executable, *sys.argv, "--only", name], check=True)
 

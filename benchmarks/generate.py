@@ -1,10 +1,10 @@
-"""Writing on the same weights: weft, `transformers.generate` and `ctranslate2`, in turns.
+"""Generation with the same weights: weft, `transformers.generate` and `ctranslate2`, taking turns.
 
     python benchmarks/generate.py [--rounds 7] [--quick]
 
 A GPT-2 of 6 layers, 384 wide, 16,000 tokens, random weights; prompts of 16 to 64 tokens, 128 new ones, no end token.
-Batch 1, batch 16 with prompts of unequal length, beam search with 4 beams; fp32 and int8. Beside each stands how many
-tokens a second the memory allows: each step reads every weight once (the keys and values on top are left out).
+Batch 1, batch 16 with prompts of different lengths, beam search with 4 beams; fp32 and int8. Beside each is the
+limit set by memory bandwidth, in tokens per second: each step reads every weight once (keys and values not counted).
 """
 
 import argparse
@@ -38,7 +38,7 @@ def write_folder(folder: Path) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
-                parameter.mul_(3.0)  # so that texts are not one token over and over
+                parameter.mul_(3.0)  # so that the text is not one repeated token
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     model.save_pretrained(folder)
@@ -52,7 +52,7 @@ def write_folder(folder: Path) -> Path:
 
 
 def bandwidth(seconds: float = 1.0) -> float:
-    """Bytes a second that come from memory: the sum of something larger than any cache."""
+    """Memory bandwidth in bytes per second, from the sum of an array larger than any cache."""
     numbers = torch.ones(2**26)
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -89,7 +89,7 @@ def with_weft(model: weft.Model, prompts: list[list[int]], beams: int, int8: boo
 
 
 def weights_per_step(model: weft.Model, int8: bool) -> int:
-    """Bytes of all matrices that a token is multiplied with."""
+    """Bytes of all matrices that a step reads."""
     matrices = [m.weight.numel() for m in model.network.modules() if isinstance(m, torch.nn.Linear)]
     return sum(matrices) * (1 if int8 else 4)
 
@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--data", help="not used; all benchmarks take it")
+    parser.add_argument("--data", help="ignored; all benchmarks accept it")
     options = parser.parse_args()
     rounds = 1 if options.quick else options.rounds
     warnings.filterwarnings("ignore")

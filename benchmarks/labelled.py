@@ -1,6 +1,6 @@
-"""Texts with labels, of lengths as they come, and MiniLM with a head for them: what both benchmarks of tasks work on.
+"""Labelled texts of mixed lengths, and MiniLM with a classification head, for the benchmarks of tasks.
 
-Without the data, paragraphs of the shipped books stand in, with labels that mean nothing.
+Without the data, paragraphs of the example books are used, with meaningless labels.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def examples(name: str, data: Path) -> list[Example]:
 
 
 def _stripped(message: str) -> str:
-    """As 20 Newsgroups is used: who wrote, signed and was quoted would give the group away."""
+    """Without headers, footers and quotes, as is usual for 20 Newsgroups: they would give the group away."""
     from sklearn.datasets import _twenty_newsgroups as usual
 
     message = usual.strip_newsgroup_header(message)
@@ -79,7 +79,7 @@ def _stripped(message: str) -> str:
 
 
 def minilm(found: list[Example], length: int) -> tuple[Classify, Built, InputSpec]:
-    """With a fresh head."""
+    """MiniLM with a fresh head."""
     task = (Pair if isinstance(found[0].given, tuple) else Classify)().with_labels_from(found)
     built = from_folder(MODEL, task, None, 0)
     return task, built, input_spec_for(built.saved, built.description, load_tokenizer(MODEL), length)

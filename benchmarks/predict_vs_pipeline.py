@@ -2,8 +2,8 @@
 
     python benchmarks/predict_vs_pipeline.py [--data ../shared/data] [--rounds 5] [--only short] [--quick]
 
-The folder is MiniLM with a fresh head, written by weft: what the labels mean does not matter, only that both give the
-same. The pipeline gets texts in their order, as people use it.
+The folder is MiniLM with a fresh head, saved by weft. The labels have no meaning, but both must give the same. The
+pipeline gets the texts in their order, as is usual.
 """
 
 import argparse
@@ -27,8 +27,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="a few texts: does it run, not how fast")
-    parser.add_argument("--only", choices=SETS, help="one comparison")
+    parser.add_argument("--quick", action="store_true", help="a few texts, to check that it runs")
+    parser.add_argument("--only", choices=SETS, help="run only this comparison")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     keep_freed_memory()

@@ -7,8 +7,8 @@
 2. Causal LM: GPT-2 with 6 layers, 384 wide, 8,000 tokens, sequences of 256. Where the processor has bfloat16, also
    with both using it.
 
-What counts is text: padding is no work. Each contestant has a process of its own, as in real life, and they take turns.
-Without the data, the shipped books stand in.
+The rate counts tokens of text, not padding. Each contestant has its own process, and they take turns. Without the data,
+the example books are used.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from weft.train.plan.machine import has_fast_bfloat16
 from weft.train.plan.memory import keep_freed_memory
 
 ROOT = Path(__file__).parent.parent
-COMPARISONS = {  # name: what it is, and how many times as fast weft should be
+COMPARISONS = {  # name: description, and the ratio that weft should reach
     "packed": ("masked LM, BERT-mini, dropout 0.0, Trainer packed", 3.0),
     "lines": ("masked LM, BERT-mini, dropout 0.0, Trainer line by line", 5.0),
     "dropout": ("masked LM, BERT-mini, dropout 0.1, Trainer packed", 3.0),
@@ -122,7 +122,7 @@ def blocks(ids: list[int], length: int) -> list[list[int]]:
 
 
 def work(name: str, who: str, data: Path) -> None:
-    """A contestant's process: a number of steps comes in, what it took goes out."""
+    """A contestant's process: reads a number of steps, prints its rate."""
     if who == "weft":
         keep_freed_memory()  # as `weft pretrain` does
     with tempfile.TemporaryDirectory() as folder:
@@ -138,9 +138,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--quick", action="store_true", help="a few steps: does it run, not how fast")
-    parser.add_argument("--only", choices=COMPARISONS, help="one comparison")
-    parser.add_argument("--who", choices=["weft", "Trainer"], help="be a contestant")
+    parser.add_argument("--quick", action="store_true", help="a few steps, to check that it runs")
+    parser.add_argument("--only", choices=COMPARISONS, help="run only this comparison")
+    parser.add_argument("--who", choices=["weft", "Trainer"], help="run as this contestant")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     if options.who:

@@ -1,9 +1,9 @@
-"""Run the benchmarks and write what they print into results.jsonl, RESULTS.md and the READMEs' table.
+"""Run the benchmarks and write their results to results.jsonl, RESULTS.md and the tables of both READMEs.
 
     python benchmarks/run_all.py [--only pretrain_vs_trainer …] [--quick] [--rounds 7] [--data ../shared/data]
 
-`--only` measures some of them anew and keeps the others' lines; without a name after it, nothing is measured and the
-pages are written again. text8.py takes most of an hour and is not among them.
+`--only` measures the named ones and keeps the results of the others. Without a name after it, nothing is measured and
+the pages are written again. text8.py takes most of an hour and is not included.
 """
 
 import argparse
@@ -25,7 +25,7 @@ IN_README = ("forward_vs_transformers", "pretrain_vs_trainer", "finetune_vs_trai
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", choices=SCRIPTS, nargs="*")
-    parser.add_argument("--quick", action="store_true", help="does it run, not how fast; nothing is written")
+    parser.add_argument("--quick", action="store_true", help="check that all run; nothing is written")
     options, rest = parser.parse_known_args()
     known = [json.loads(line) for line in (HERE / "results.jsonl").read_text().splitlines()]
     for script in SCRIPTS if options.only is None else options.only:
@@ -51,10 +51,10 @@ def as_markdown(lines: list[dict]) -> str:
     rows = [
         "# Benchmarks",
         "",
-        f"torch {torch.__version__} on {threads} cores ({chip}), by `make bench`.",
-        "Contestants take turns in one run; the ratio is that of the medians, the spread that of single rounds.",
+        f"torch {torch.__version__} on {threads} cores ({chip}), measured by `make bench`.",
+        "Contestants take turns. Ratio: of their medians. Spread: the least and greatest ratio of one round.",
         "",
-        "| what | weft | peer | ratio | spread | wanted | share of the matmul peak | measured |",
+        "| what | weft | peer | ratio | spread | goal | share of the matmul peak | date |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
@@ -67,7 +67,7 @@ def as_markdown(lines: list[dict]) -> str:
 
 
 def as_table(lines: list[dict]) -> str:
-    """The README's table: nothing but who was how fast."""
+    """The README's table: only the speeds."""
     rows = [f"{compared(line)} |" for script in IN_README for line in lines if line["script"] == script]
     return "\n".join(["| what | weft | peer | |", "|---|---|---|---|", *rows, ""])
 

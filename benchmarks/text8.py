@@ -1,4 +1,4 @@
-"""text8 in a given time: weft's Transformer beside its LSTM at the same budget and a 6-gram, bits per character.
+"""text8 in a given time: bits per character of a Transformer, an LSTM with the same budget, and a 6-gram model.
 
     python benchmarks/text8.py --text ../shared/data/lm/text8-first74MB.zip [--budget 20m] [--runs runs]
 
@@ -23,7 +23,7 @@ from weft.tokens.shards import open_shards
 from weft.train.training_log import read_metrics
 
 ROOT = Path(__file__).parent.parent
-# The law that sizes models was found for Transformers; for an LSTM it asks for 2 × 192, and 2 × 256 is better.
+# The scaling law was fitted to Transformers. For an LSTM it gives 2 × 192, but 2 × 256 is better.
 MODELS = {"Transformer": "{family: qwen3}", "LSTM": "{family: lstm, layers: 2, width: 256}"}
 COLOURS = {"Transformer": "#2563eb", "LSTM": "#d9730d"}
 
@@ -42,7 +42,7 @@ def train(model: str, text: Path, budget: str, folder: Path) -> dict:
         settings = [
             f"model={model}",
             f"pretrain.budget={budget}",
-            "pretrain.precision=float32",  # for both, so that it is not the processor's bfloat16 that decides
+            "pretrain.precision=float32",  # the same for both
             f"corpus.sources=[{{path: {text.resolve()}, format: text}}]",
         ]
         command = [sys.executable, "-m", "weft", "pretrain", str(ROOT / "recipes/text8.yml"), *settings]
@@ -51,7 +51,7 @@ def train(model: str, text: Path, budget: str, folder: Path) -> dict:
 
 
 def ngram_bits(run: Path, order: int) -> float:
-    """On the very tokens the networks saw; the two that end the parts are left out of it."""
+    """Bits per character of an n-gram model on the same tokens, without the end token of each part."""
     train, test = (np.asarray(open_shards(run / f"tokens/{part}/0")[:-1], np.int8) for part in ("train", "test"))
     return NGram(train, int(train.max()) + 1, order).loss(test) / math.log(2)
 

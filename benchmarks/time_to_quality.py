@@ -1,12 +1,12 @@
-"""Seconds until a character model of Shakespeare is good: validation loss 1.88 on the last tenth of the text.
+"""Seconds until a character model of Shakespeare reaches validation loss 1.88 on the last tenth of the text.
 
     python benchmarks/time_to_quality.py [--data ../shared/data] [--rounds 3] [--budget 20s]
 
-The yardstick is a plain GPT trainer as people write it: 4 layers, 128 wide, context 64, batch 12, AdamW with warm-up
-and cosine, `torch.compile`, 2,000 steps; its clock runs from the start, compiling included, and stands still while it
-validates. weft gets the text and `budget: 20s`, nothing else: it must choose size, batch, rates and steps, make a
-tokenizer and tokens, train and write the model, all on the clock. Its loss is then measured on the whole last tenth.
-Each turn is a process of its own with an empty cache of compiled code; importing torch is on nobody's clock.
+The peer is a plain GPT trainer: 4 layers, 128 wide, context 64, batch 12, AdamW with warm-up and cosine, 2,000 steps,
+`torch.compile`. Its time includes compiling, but not validation. weft gets the text and `budget: 20s`, nothing else.
+Its time includes choosing size, batch, rates and steps, the tokenizer, the tokens, training and saving. Its loss is
+measured on the whole last tenth. Each turn runs in its own process with an empty cache of compiled code. Importing
+torch is not timed.
 """
 
 import argparse
@@ -69,7 +69,7 @@ class PlainGPT(nn.Module):
 
 
 def plain_trainer(text: str, seed: int, steps: int) -> tuple[float, float]:
-    """Seconds until the loss was good (or until the end), and the last loss."""
+    """Returns the seconds until the loss was reached (or until the end), and the last loss."""
     torch.manual_seed(seed)
     alphabet = {character: number for number, character in enumerate(sorted(set(text)))}
     ids = torch.tensor([alphabet[character] for character in text])
@@ -107,7 +107,7 @@ def plain_trainer(text: str, seed: int, steps: int) -> tuple[float, float]:
 
 
 def weft_run(text: Path, budget: str, seed: int) -> tuple[float, float]:
-    """Seconds of the whole run, and its loss on the last tenth."""
+    """Returns the seconds of the whole run, and its loss on the last tenth."""
     with tempfile.TemporaryDirectory() as folder:
         recipe = Path(folder) / "recipe.yml"
         recipe.write_text(
@@ -124,7 +124,7 @@ def weft_run(text: Path, budget: str, seed: int) -> tuple[float, float]:
 
 
 def loss_of(model: weft.Model, ids: list[int]) -> float:
-    """In windows as long as the model was trained on, one after another."""
+    """Mean loss over consecutive windows of the training length."""
     length = min(model.longest or 256, 256)
     total = count = 0.0
     head = model.network.head("causal")
@@ -140,7 +140,7 @@ def loss_of(model: weft.Model, ids: list[int]) -> float:
 
 
 def turn(who: str, seed: int, options: argparse.Namespace) -> tuple[float, float]:
-    """Seconds and loss of a contestant, from its own process."""
+    """Returns seconds and loss of a contestant, which runs in its own process."""
     command = [sys.executable, __file__, "--data", str(options.data), "--budget", options.budget]
     command += ["--steps", str(options.steps)]
     with tempfile.TemporaryDirectory() as cache:
@@ -162,10 +162,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", default="20s")
-    parser.add_argument("--quick", action="store_true", help="a few steps: does it run, not how fast")
-    parser.add_argument("--who", choices=["weft", "plain"], help="be a contestant")
+    parser.add_argument("--quick", action="store_true", help="a few steps, to check that it runs")
+    parser.add_argument("--who", choices=["weft", "plain"], help="run as this contestant")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=STEPS, help="of the plain trainer")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of the plain trainer")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.budget, options.steps = 1, "5s", 20

@@ -1,4 +1,4 @@
-"""Token shards against the raw `tokenizers` batch rate: what reading, boundaries, checksums and writing cost on top.
+"""Writing token shards against the raw rate of `tokenizers`: the cost of reading, boundaries, checksums and writing.
 
 python benchmarks/tokens_vs_tokenizers.py [--data ../shared/data] [--rounds 15] [--quick]
 """

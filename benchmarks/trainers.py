@@ -1,4 +1,4 @@
-"""The two who train in a contest: the step of weft's loop, and `transformers.Trainer`."""
+"""The two contestants in training: a step of weft's loop, and `transformers.Trainer`."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ class Ours:
 
 
 class Theirs:
-    """Made anew for each turn outside the clock, so that only training counts."""
+    """Built before each turn, untimed, so that only training counts."""
 
     def __init__(
         self,

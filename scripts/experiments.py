@@ -1,4 +1,4 @@
-"""What docs/results.md measures: recipes, in which {data}, {work}, {minilm} and pre-trained models are places."""
+"""The experiments of docs/results.md, as recipes with places to fill: {data}, {work}, {minilm}, pre-trained models."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,16 +7,16 @@ from typing import Any
 @dataclass(frozen=True)
 class Experiment:
     title: str
-    data: str  # in words
-    begins: str  # with which weights, in words
+    data: str  # the data set, as the page calls it
+    begins: str  # the initial weights, as the page calls them
     score: str
     finetune: dict[str, Any]
     tokenizer: dict[str, Any] | None = None
-    score_before: str | None = None  # of results that do not say by which score they are, if it was another
+    score_before: str | None = None  # the metric of old results that do not name theirs, if it was another
 
 
-# Of the modern kind: with rotary positions and norms first it soon learns to look around, where BERT's own design still
-# guesses by frequency after ten minutes.
+# ModernBERT: with rotary positions and pre-norm it learns from context early. After ten minutes BERT's own design still
+# predicts by frequency alone.
 SMALL = {"family": "modernbert", "layers": 4, "width": 256, "heads": 4, "positions": 128}
 
 
@@ -47,11 +47,11 @@ PRETRAINED: dict[str, dict[str, Any]] = {
     **{f"en-bert-{budget}": _masked(ENGLISH, 8000, budget) for budget in BUDGETS},
     "zh-bert-20m": _masked(CHINESE, 5000, "20m"),
 }
-MINILM, FROM_NOTHING = "MiniLM", "from nothing"
+MINILM, FROM_SCRATCH = "MiniLM", "from scratch"
 
 
 def _small(name: str, task: Experiment, pretrained: str, budgets: tuple[str, ...]) -> dict[str, Experiment]:
-    """The small BERT on a task, from nothing and after some pre-training; all with the same vocabulary."""
+    """The small BERT on a task, from scratch and after pre-training; all with the same vocabulary."""
     tokenizer = {"path": f"{{{pretrained}-{budgets[-1]}}}"}
     found = {f"{name}-0s": replace(task, finetune={**task.finetune, "model": SMALL}, tokenizer=tokenizer)}
     for budget in budgets:
@@ -107,7 +107,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "multi30k": Experiment(
         "Translation, German to English",
         "Multi30k, test 2016",
-        FROM_NOTHING,
+        FROM_SCRATCH,
         "bleu",
         {
             "model": {"family": "transformer", "layers": 3, "width": 256, "heads": 4, "inner": 1024},
@@ -182,7 +182,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "samsum": Experiment(
         "Summaries",
         "SAMSum, test",
-        FROM_NOTHING,
+        FROM_SCRATCH,
         "rougeL",
         {
             "model": {"family": "t5", "layers": 3, "width": 256, "heads": 4},
@@ -200,8 +200,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "cornell": Experiment(
         "Replies",
-        "Cornell movie dialogues; learnt from its validation file, judged on its test file",
-        FROM_NOTHING,
+        "Cornell movie dialogues; trained on its validation file, evaluated on its test file",
+        FROM_SCRATCH,
         "hits_at_1",
         {
             "model": {"family": "qwen3", "layers": 4, "width": 256, "heads": 4},
@@ -221,17 +221,17 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def _few(task: Experiment, examples: int, epochs: int) -> Experiment:
-    """With few examples, which is what pre-training is for; of several seeds, as with so few there is much luck."""
+    """The task with few examples, where pre-training should help; with several seeds, because results are noisy."""
     data = {**task.finetune["data"], "limit": examples}
     settings = {"data": data, "budget": f"{epochs} epochs", "dropout": 0.1, "seeds": 3}
     return replace(task, finetune={**task.finetune, **settings})
 
 
-SST2, EWT = (replace(EXPERIMENTS[name], begins=FROM_NOTHING) for name in ("sst2", "ewt"))
+SST2, EWT = (replace(EXPERIMENTS[name], begins=FROM_SCRATCH) for name in ("sst2", "ewt"))
 CHNSENTICORP = Experiment(
     "Sentiment, Chinese",
     "ChnSentiCorp, test",
-    FROM_NOTHING,
+    FROM_SCRATCH,
     "accuracy",
     {
         "task": "classify",
@@ -245,7 +245,7 @@ CHNSENTICORP = Experiment(
 CLUENER = Experiment(
     "Named entities, Chinese",
     "CLUENER, dev",
-    FROM_NOTHING,
+    FROM_SCRATCH,
     "f1",
     {
         "task": "tag",
@@ -254,7 +254,7 @@ CLUENER = Experiment(
         "budget": "4 epochs",
     },
 )
-# What pre-training is worth: with it and without,
+# What pre-training is worth: with and without it,
 PAIRS = {
     "chnsenticorp": _small("chnsenticorp", CHNSENTICORP, "zh-bert", LONGEST),
     "chnsenticorp-few": _small("chnsenticorp-few", _few(CHNSENTICORP, 1000, 4), "zh-bert", LONGEST),

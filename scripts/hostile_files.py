@@ -1,11 +1,10 @@
-"""Does a corpus build stay small whatever it is given?
+"""Does a corpus build keep its memory low with hostile files?
 
     python scripts/hostile_files.py [--small] [--only CASE]
 
-Makes each hostile file in a temporary folder, builds a corpus of it and of a good text in a process of its own, and
-compares the peak memory of all its processes (psutil) with that of a build of two good texts. Each build must end well,
-report what it refused, keep the good text, and be there when it is asked for again. Prints a table; exit code 1 if a
-case fails.
+For each case, builds a corpus from a hostile file and a good text. Compares the peak memory of all processes (psutil)
+with that of a build from two good texts. Each build must succeed, report what it refused, keep the good text, and be
+up to date when it is asked for again. Prints a table; exits with 1 if a case fails.
 """
 
 import argparse
@@ -25,7 +24,7 @@ import psutil
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-MOST_ABOVE = 400e6  # bytes above the idle build
+MOST_EXTRA_BYTES = 400e6  # above the build of two good texts
 WORDS = "the of and to in that it was for on with as his he be by at which from had not are but have this".split()
 
 
@@ -39,7 +38,7 @@ def prose(seed: int, words: int) -> str:
 
 
 def bomb(file: Path, size: int) -> None:
-    """A page that its server compressed, in a crawl that is compressed."""
+    """A gzipped page inside a gzipped crawl."""
     headers = StatusAndHeaders(
         "200 OK", [("Content-Type", "text/html"), ("Content-Encoding", "gzip")], protocol="HTTP/1.1"
     )
@@ -85,7 +84,7 @@ CASES: dict[str, tuple[str, Callable[[Path, int], None], int, int]] = {  # file 
 
 
 def peak_of(command: list[str], place: Path) -> tuple[int, float, str, str, int]:
-    """Exit code, seconds, what it printed and said, and the most bytes that it and its children took."""
+    """Returns exit code, seconds, standard output, standard error and peak memory in bytes, children included."""
     began, peak = time.monotonic(), 0
     with (place / "out.txt").open("w+") as out, (place / "said.txt").open("w+") as said:
         process = subprocess.Popen(command, cwd=place, stdout=out, stderr=said)
@@ -115,17 +114,17 @@ def verdict(place: Path, file: str, idle: int) -> list[str]:
     told = ", ".join(f"{count} {reason}" for reason, count in facts["dropped"].items()) or "nothing dropped"
     _, _, _, again, _ = build(place, "good.txt", file)
     if "up to date" not in again:
-        return [*row, "FAILED: it was built once more"]
+        return [*row, "FAILED: it was built a second time"]
     if facts["documents"] < 1 or (facts["documents"] == 1 and not facts["dropped"]):
         return [*row, f"FAILED: {facts['documents']} documents, {told}"]
-    too_much = "" if peak - idle < MOST_ABOVE else f"FAILED: more than {MOST_ABOVE / 1e6:,.0f} MB. "
+    too_much = "" if peak - idle < MOST_EXTRA_BYTES else f"FAILED: more than {MOST_EXTRA_BYTES / 1e6:,.0f} MB. "
     return [*row, f"{too_much or 'ok: '}{facts['documents']} documents, {told}"]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="files of some megabytes")
-    parser.add_argument("--only", help="cases whose name has this in it")
+    parser.add_argument("--only", help="only cases whose name contains this")
     asked = parser.parse_args()
     failed = False
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
-"""Kill the build of a corpus again and again at random moments, and let it go on each time.
+"""Kill a corpus build many times at random moments, and resume it each time.
 
     python scripts/kill_corpus.py --kills 20
 
-At the end every file must have the same bytes as in a corpus whose build nobody touched. Sometimes only the command is
-killed and its workers are left behind, as the system does when memory runs out; sometimes all of them are.
+At the end every file must have the same bytes as after an uninterrupted build. Half of the kills hit only the main
+process and leave its workers behind, as when memory runs out; the others hit all processes.
 """
 
 import argparse
@@ -19,13 +19,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-# Many pieces out of little text.
+# Small pieces, so that little text makes many of them.
 SMALL_PIECES = "from weft.corpus import plan; plan.PIECE_BYTES = 2**20; from weft.__main__ import start; start()"
 BOOKS = [Path(__file__).parent.parent / "examples" / name for name in ("alice.txt", "austen.txt", "tang.txt")]
 
 
 def write_sources(place: Path, copies: int) -> list[str]:
-    """Pieces of books, over and over with other words among them, in several files."""
+    """Passages of books, repeated with some words replaced, in several files."""
     chance = random.Random(1)
     for book in BOOKS:
         words = book.read_text("utf-8").split()
@@ -53,7 +53,7 @@ def finish(place: Path, sources: list[str], output: str) -> float:
 
 
 def kill_once(place: Path, sources: list[str], output: str, seconds: float, chance: random.Random) -> bool:
-    """False if the build ended first."""
+    """Returns False if the build ended first."""
     process = start(place, sources, output)
     end = time.monotonic() + chance.uniform(0.0, seconds)
     while process.poll() is None and time.monotonic() < end:
@@ -90,7 +90,7 @@ def test(kills: int, copies: int, seed: int) -> dict[str, int]:
         while done < kills:
             if kill_once(place, sources, "killed/corpus", seconds, chance):
                 done += 1
-            else:  # it was whole before the kill: from the beginning
+            else:  # it finished before the kill: start a new one
                 finished += 1
                 (place / "killed").rename(place / f"whole-{finished}")
         finish(place, sources, "killed/corpus")

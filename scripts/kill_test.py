@@ -1,10 +1,10 @@
-"""Kill a training run again and again, at random moments and in the middle of saves, and let it go on each time.
+"""Kill a training run many times, at random moments and during saves, and resume it each time.
 
     python scripts/kill_test.py --kills 50
 
-At the end the weights must be the same bytes, and the metrics the same numbers, as those of a run that nobody touched.
-For a GPT, a BERT with next-sentence prediction and a T5, with dropout, accumulation, and several epochs; and for
-fine-tuning: a BERT with adapters of low rank that tags words with a CRF, a Transformer that translates.
+At the end the weights must have the same bytes, and the metrics the same numbers, as those of an uninterrupted run.
+Pre-training: a GPT, a BERT with next-sentence prediction and a T5, with dropout, accumulation and several epochs.
+Fine-tuning: a BERT with LoRA and a CRF that tags words, a Transformer that translates.
 """
 
 import argparse
@@ -32,7 +32,7 @@ TIMES = ("seconds", "tokens_per_second")
 
 
 def write_task_recipe(task: str, folder: Path, steps: int) -> Path:
-    """Lines of the book: which words begin with a capital, or the same backwards."""
+    """Made-up tasks on lines of the book: tag capitalized words, or translate a line into its words reversed."""
     lines = [line.split() for line in BOOK.read_text("utf-8").splitlines()[50:] if len(line.split()) > 4][:200]
     with (folder / "lines.jsonl").open("w") as file:
         for words in lines:
@@ -56,8 +56,8 @@ finetune:
 
 
 def write_recipe(family: str, folder: Path, steps: int) -> Path:
-    """A few epochs over a piece of the book, saving every third step. What would be chosen by measuring is said: on a
-    busy machine two runs may choose differently.
+    """A few epochs over a part of the book, with a save at every third step. Nothing is left to be chosen by measuring,
+    because two runs could choose differently.
     """
     if family in TASKS:
         return write_task_recipe(family, folder, steps)
@@ -92,14 +92,14 @@ def run_through(recipe: Path, output: Path) -> None:
 
 
 def kill_once(recipe: Path, output: Path, chance: random.Random) -> bool:
-    """Start or go on, and kill: soon, in the middle of a save, or later. False if the run ended first."""
+    """Start or resume, then kill early, during a save, or later. Returns False if the run ended first."""
     process = start(recipe, output)
     moment = chance.choice(["early", "save", "later", "later"])
     if moment == "early":
         wait(process, lambda: False, chance.uniform(0.5, 6.0))
     else:
         known = {item.name for item in (output / "checkpoints").glob("step-*")}
-        wait(process, lambda: _has_gone_on(output, known), 120)
+        wait(process, lambda: _has_new_checkpoint(output, known), 120)
         if moment == "save":
             wait(process, lambda: any((output / "checkpoints").glob(".step-*")), 20)
         else:
@@ -113,10 +113,10 @@ def kill_once(recipe: Path, output: Path, chance: random.Random) -> bool:
 def wait(process: subprocess.Popen, reached, seconds: float) -> None:
     end = time.monotonic() + seconds
     while process.poll() is None and not reached() and time.monotonic() < end:
-        time.sleep(0.0005)  # a save of so small a model is over in milliseconds
+        time.sleep(0.0005)  # saving so small a model takes milliseconds
 
 
-def _has_gone_on(output: Path, known: set[str]) -> bool:
+def _has_new_checkpoint(output: Path, known: set[str]) -> bool:
     return any(item.name not in known for item in (output / "checkpoints").glob("step-*"))
 
 
@@ -132,7 +132,7 @@ def compare(unbroken: Path, broken: Path) -> None:
 
 
 def kill_and_compare(family: str, kills: int, steps: int, place: Path, seed: int = 0) -> int:
-    """Returns how many kills hit a running process."""
+    """Returns the number of kills that hit a running process."""
     recipe = write_recipe(family, place, steps)
     run_through(recipe, place / "unbroken")
     chance, hits = random.Random(seed), 0
@@ -153,7 +153,7 @@ def main() -> None:
         kills = options.kills // len(families) + (number < options.kills % len(families))
         with tempfile.TemporaryDirectory() as place:
             hits = kill_and_compare(family, kills, 60 + 12 * kills, Path(place), options.seed + number)
-        print(f"{family}: {hits} kills, and the same bytes in the end", flush=True)
+        print(f"{family}: {hits} kills, same bytes at the end", flush=True)
         assert hits == kills, f"the run ended after {hits} kills of {kills}: give it more steps"
 
 

@@ -1,13 +1,13 @@
-"""docs/results.md: every task on real data, next to a classical method.
+"""Measures docs/results.md: every task on public data, beside a classical baseline.
 
     python scripts/task_results.py --data ../shared/data --work runs/results [--only sst2 …]
-    python scripts/task_results.py --page     # the page again, of what was measured
-    python scripts/task_results.py --quick    # two steps of each, to see that all runs; the page stays as it is
+    python scripts/task_results.py --page     # write the page again from docs/results.json
+    python scripts/task_results.py --quick    # two steps of each, to see that all run; the page is not changed
 
-All of it takes some hours. What is finished is not done again; the newest result of each experiment is kept in
-docs/results.json, from which the page is made, so that they need not be done in one go. Seeds are fixed, and
-the budgets such that two cores keep each in at most 15 minutes (30 for translation); training data may be a part, test
-data is always all there is (of SQuAD, eight articles that were not learnt from).
+All of it takes some hours, and can be done in several sessions: finished experiments are not repeated, and the newest
+result of each is kept in docs/results.json. Seeds are fixed. On two cores each experiment trains for at most 15 minutes
+(translation: 30). Some train on a part of the data; the test set is always complete (SQuAD: eight articles that are not
+in the training data).
 """
 
 import argparse
@@ -34,11 +34,11 @@ from weft.train.run_folder import MODEL
 ROOT = Path(__file__).parent.parent
 PAGE, KEPT, CURVE = (ROOT / "docs" / name for name in ("results.md", "results.json", "pretraining-pays.svg"))
 Kept = dict[str, dict[str, Any]]  # by experiment
-RAW = ("f1_raw", "slot_f1_raw")  # of taggers: the words are cut by the model, not by the data
+RAW_TEXT_METRICS = ("f1_raw", "slot_f1_raw")  # of taggers that split the raw text themselves
 
 
 def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
-    """What makes the files that the experiments need in another form than they come in; by the last one it writes."""
+    """Functions that convert data for the experiments, by the last file that each writes."""
 
     def newsgroups() -> None:
         from sklearn.datasets import _twenty_newsgroups as usual
@@ -50,7 +50,7 @@ def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
                 assert isinstance(row, Record), row
                 text = usual.strip_newsgroup_header(row.values["text"])
                 text = usual.strip_newsgroup_footer(usual.strip_newsgroup_quoting(text))
-                # An empty message is a test of nothing, but it is in the test set, so it stays.
+                # Empty messages tell nothing, but they are part of the test set.
                 lines.append(json.dumps({"text": text.strip() or "(empty)", "label": row.values["label"]}))
             write_file(work / f"20news-{part}.jsonl", "\n".join(lines).encode())
 
@@ -60,7 +60,7 @@ def prepare(data: Path, work: Path) -> dict[str, Callable[[], None]]:
             write_file(work / f"squad-{name}.json", json.dumps({"version": "1.1", "data": part}).encode())
 
     def texts(name: str, *files: tuple[str, str]) -> Callable[[], None]:
-        """Of the tasks' training data, without what is right."""
+        """The texts of the training data, without labels."""
 
         def write() -> None:
             rows = ((row, column) for file, column in files for row in read_rows(data / file))
@@ -95,7 +95,7 @@ def recipe_of(one: Experiment) -> dict[str, Any]:
 
 
 def quick(tree: dict[str, Any]) -> dict[str, Any]:
-    """The same recipe, but nobody has to wait for it."""
+    """The same recipe with two steps and 200 examples."""
     found = {key: dict(value) if isinstance(value, dict) else value for key, value in tree.items()}
     for part in ("pretrain", "finetune"):
         if part in found:
@@ -106,7 +106,7 @@ def quick(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def carry_out(name: str, one: Experiment | None, places: dict[str, str], work: Path, *, quickly: bool = False) -> None:
-    """After the pre-training that it begins with. Without an experiment, it is one of those itself."""
+    """Runs an experiment, after the pre-training it needs. Without an experiment, `name` is a pre-training run."""
     tree = PRETRAINED[name] if one is None else recipe_of(one)
     for needed in PRETRAINED:
         if f"{{{needed}}}" in str(tree):
@@ -124,7 +124,7 @@ def carry_out(name: str, one: Experiment | None, places: dict[str, str], work: P
 
 
 def keep(name: str, one: Experiment | None, work: Path) -> None:
-    """What the page says of a run; without an experiment, of pre-training, how much it read and how it guesses."""
+    """Adds the results of a run to docs/results.json. Without an experiment, it is a pre-training run."""
     manifest = work / name / "weft.json"
     said = of_run(one, json.loads(manifest.read_text())["results"])
     when = datetime.date.fromtimestamp(manifest.stat().st_mtime)
@@ -151,7 +151,7 @@ def of_run(one: Experiment | None, results: dict[str, Any]) -> dict[str, Any]:
                 f"{key}_interval": beside["intervals"].get(one.score),
                 f"{key}_difference": beside.get("differences", {}).get(one.score),
             }
-    for figure in RAW:
+    for figure in RAW_TEXT_METRICS:
         if figure in results["figures"]:
             said |= {"raw": results["figures"][figure], "raw_interval": results["intervals"].get(figure)}
     said |= {"examples": results["examples"]}
@@ -163,7 +163,7 @@ def read_kept() -> Kept:
 
 
 def figure(one: Experiment, result: dict[str, Any]) -> str:
-    """The score that a result was measured by, as the page calls it; it may be an older one than the experiment's."""
+    """The name of the metric of a result. An old result may have another metric than its experiment has now."""
     name = result.get("figure", one.score_before or one.score)
     return "hits@1 of 20" if name == "hits_at_1" else name
 
@@ -183,29 +183,29 @@ def between(interval: list[float] | None) -> str:
 
 
 def beside(result: dict[str, Any], key: str) -> str:
-    """The baseline, or the untuned model; of old results without an interval."""
+    """The score of the baseline or the untuned model. Old results have no interval."""
     if key not in result:
         return "–"
     return f"{number(result[key])}{between(result.get(f'{key}_interval'))}, {result[f'{key}_method']}"
 
 
 def verdict(result: dict[str, Any]) -> str:
-    """Of what differences there are."""
+    """The differences to the baseline and the untuned model, as far as they were measured."""
     names = {"classical": "baseline", "untuned": "untuned model"}
     gaps = {name: result.get(f"{key}_difference") for key, name in names.items()}
     return "; ".join(f"{name}: {gap['verdict']}" for name, gap in gaps.items() if gap) or "–"
 
 
 def not_beaten(kept: Kept) -> list[str]:
-    """Where tuning was not worth it, as far as the differences show."""
+    """The tasks where the tuned model is not shown to be better than the untuned one."""
     lines = []
     for name, one in EXPERIMENTS.items():
         gap = kept.get(name, {}).get("untuned_difference")
         if gap and not gap["verdict"].startswith(("better", "ahead")):
             lines.append(f"* {one.title} ({one.data}): {gap['verdict']}, {kept[name]['untuned_method']}.")
     if lines:
-        return ["Tuning does not beat the untuned model here:", "", *lines]
-    return ["Tuning beats the untuned model wherever both were measured."] if _any_untuned(kept) else [""]
+        return ["On these tasks tuning is not better than the untuned model:", "", *lines]
+    return ["Tuning is better than the untuned model wherever both were measured."] if _any_untuned(kept) else [""]
 
 
 def _any_untuned(kept: Kept) -> bool:
@@ -213,14 +213,14 @@ def _any_untuned(kept: Kept) -> bool:
 
 
 def number(score: float) -> str:
-    """BLEU and chrF go to 100, the others to 1."""
+    """BLEU and chrF have a scale of 100, the others of 1."""
     return f"{score:.1f}" if score > 1 else f"{score:.3f}"
 
 
 def table(kept: Kept) -> list[str]:
     lines = [
-        "| task | judged on | score | begins | result | baseline | untuned model | the result against them "
-        "| learnt from | seconds | ms p50 |",
+        "| task | test data | metric | starts from | result | baseline | untuned model | difference "
+        "| training examples | seconds | ms p50 |",
         "|---|---|---|---|---|---|---|---|---:|---:|---:|",
     ]
     for name, one in EXPERIMENTS.items():
@@ -244,9 +244,9 @@ def table(kept: Kept) -> list[str]:
 
 
 def pair_table(kept: Kept) -> list[str]:
-    """The small models with and without pre-training."""
+    """Small models with and without pre-training."""
     lines = [
-        "| task | judged on | score | learnt from | from nothing | after 20 minutes | baseline |",
+        "| task | test data | metric | training examples | from scratch | after 20 minutes | baseline |",
         "|---|---|---|---:|---|---|---|",
     ]
     for name, small in PAIRS.items():
@@ -268,15 +268,15 @@ def pair_table(kept: Kept) -> list[str]:
 
 
 def curve_table(kept: Kept) -> list[str]:
-    """Downstream scores by the time that went into pre-training, once all of them are there."""
+    """Task scores by pre-training time, once all are measured."""
     if any(f"{task}-{budget}" not in kept for task in CURVES for budget in ("0s", *BUDGETS)):
-        return ["Not all of it has been measured yet."]
+        return ["Not measured completely yet."]
     titles = []
     for task, small in CURVES.items():
         begun = f"{task}-0s"
         titles.append(f"{small[begun].data}, {small[begun].score}, {kept[begun]['training_examples']:,} examples")
     lines = [
-        f"| pre-training | tokens read | masked words found | {' | '.join(titles)} |",
+        f"| pre-training | tokens read | masked accuracy | {' | '.join(titles)} |",
         "|---:|---:|---:|" + "---|" * len(titles),
     ]
     points: dict[str, list[tuple[float, float]]] = {task: [] for task in CURVES}

@@ -1,4 +1,4 @@
-"""The page of results: old entries still stand, new ones say what the differences show."""
+"""The page of results: old entries are still shown, new ones have differences."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ def run_of(verdict):
     }  # fmt: skip
 
 
-def test_entries_without_differences_still_stand_in_the_table(results):
+def test_entries_without_differences_are_still_in_the_table(results):
     row = results.table({"rte": OLD})[-1]
     assert "**0.500** (0.400 – 0.600) | 0.580, TF-IDF | – | – | 100 |" in row
     kept = json.loads((SCRIPTS.parent / "docs/results.json").read_text())
@@ -51,9 +51,9 @@ def test_a_run_is_kept_with_the_untuned_model_intervals_and_verdicts(results):
 
 def test_an_entry_that_was_measured_by_another_score_is_shown_with_that_score(results):
     before = {**OLD, "score": 6.6, "interval": [6.5, 6.7], "classical": 8.8}
-    assert "| chrf | from nothing | **6.6** (6.5 – 6.7) | 8.8, TF-IDF |" in results.table({"cornell": before})[-1]
+    assert "| chrf | from scratch | **6.6** (6.5 – 6.7) | 8.8, TF-IDF |" in results.table({"cornell": before})[-1]
     now = {**OLD, "figure": "hits_at_1"}
-    assert "| hits@1 of 20 | from nothing | **0.500** (0.400 – 0.600) |" in results.table({"cornell": now})[-1]
+    assert "| hits@1 of 20 | from scratch | **0.500** (0.400 – 0.600) |" in results.table({"cornell": now})[-1]
     other = {**OLD, "figure": "mcc"}  # the experiment's score was changed since
     assert "| mcc | MiniLM |" in results.table({"rte": other})[-1]
 
@@ -70,6 +70,6 @@ def test_a_run_says_by_which_score_it_was_measured(results):
 def test_the_page_says_where_tuning_does_not_beat_the_untuned_model(verdict, beaten, results):
     said = results.of_run(results.EXPERIMENTS["rte"], run_of(verdict))
     lines = "\n".join(results.not_beaten({"rte": said}))
-    assert ("Tuning beats the untuned model" in lines) == beaten
+    assert ("Tuning is better than the untuned model" in lines) == beaten
     assert (f"* Entailment (RTE, dev): {verdict}" in lines) != beaten
     assert results.not_beaten({"rte": OLD}) == [""]
