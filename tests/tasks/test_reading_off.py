@@ -21,10 +21,11 @@ from weft.tasks.input_spec import InputSpec
 from weft.tasks.intent import Intent
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.pair import Pair
+from weft.tasks.predicted_tags import as_written
 from weft.tasks.reply import Reply
 from weft.tasks.rewrite import Translate
 from weft.tasks.similarity import Similarity
-from weft.tasks.tag import Tag, WordTargets, as_written
+from weft.tasks.tag import Tag, WordTargets
 from weft.tasks.task import Task
 
 LABELS = ("bad", "good", "so-so")
@@ -182,9 +183,10 @@ def test_a_word_without_a_piece_is_nothing_or_part_of_the_entity_around_it():
     known = WordTargets(range(6), np.asarray([1, 2, 3]), np.asarray([0, 2, 5]), None)
     best = torch.tensor([0, 3, 4, 0, 0]).float()  # B-LOC, I-LOC, O
     logits = torch.nn.functional.one_hot(best.long(), 5).float()
-    tags = [TAGS[number] for number in task.read(logits, known)]
+    tags = [TAGS[number] for number in task.read([logits], [known])[0][0]]
     assert tags == ["B-LOC", "I-LOC", "I-LOC", "O", "O", "O"]
-    assert [TAGS[number] for number in task.read(logits, replace(known, known=np.asarray([0, 1, 2])))][3:] == ["O"] * 3
+    other = replace(known, known=np.asarray([0, 1, 2]))
+    assert [TAGS[number] for number in task.read([logits], [other])[0][0]][3:] == ["O"] * 3
 
 
 def test_a_saved_crf_decides_as_before(tmp_path):

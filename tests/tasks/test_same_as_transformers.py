@@ -198,8 +198,8 @@ def test_windows_and_span_logits_are_the_same_token_for_token(family, tmp_path):
     task, limit = Answer(), 80
     folder = save(task, *make(task, family, length=limit), tmp_path / "model")
     model, tokenizer = opened(folder, "QuestionAnswering")
-    model = LoadedModel.load(folder)
-    inputs = model.task.inputs(asked(QUESTIONS), model.input_spec)
+    ours = LoadedModel.load(folder)
+    inputs = ours.task.inputs(asked(QUESTIONS), ours.input_spec)
     windows = 0
     for number, (question, context) in enumerate(QUESTIONS):
         mine = [one for one in inputs if one.example == number]
@@ -219,7 +219,7 @@ def test_windows_and_span_logits_are_the_same_token_for_token(family, tmp_path):
             fields = {name: torch.tensor([encoded[name][place]]) for name in tokenizer.model_input_names}
             with torch.inference_mode():
                 theirs = model(**fields)
-            said = logits_of_window(task, model.task_network, one)
+            said = logits_of_window(task, ours.task_network, one)
             np.testing.assert_allclose(said[:, 0], theirs.start_logits[0], atol=1e-4)
             np.testing.assert_allclose(said[:, 1], theirs.end_logits[0], atol=1e-4)
             sides = encoded.sequence_ids(place)

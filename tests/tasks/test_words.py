@@ -10,7 +10,8 @@ from small_tasks import finetune, report_of, rows_of, weft, write_rows
 from weft.tasks.answer import INSIDE_A_WORD, WRONG_START, Answer
 from weft.tasks.cutting import OLD, Cutter
 from weft.tasks.example import Example
-from weft.tasks.tag import ILL_FORMED, Tag, entities
+from weft.tasks.predicted_tags import entities
+from weft.tasks.tag import ILL_FORMED, Tag
 from weft.tasks.words import OVERLAP, WIDENED, places_of, read_words
 
 SPOKEN = {"words": "flights at 8:30 from st. petersburg", "tags": "O O B-time O B-city I-city"}

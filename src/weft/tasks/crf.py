@@ -3,8 +3,9 @@
     score(y | x) = start[y₁] + Σ z_t[y_t] + Σ transition[y_t−1, y_t] + end[y_n]
     −log p(y | x) = log Σ_y' exp score(y' | x) − score(y | x)
 
-The sum over all taggings is the forward algorithm, the best one Viterbi's. Transitions that no well-formed tagging has
-(O to I-PER, B-PER to I-LOC) are forbidden in both, so what comes out is always well-formed.
+The forward algorithm sums over all tag sequences, Viterbi's finds the best one, forward–backward gives the probability
+of a part of it. Transitions that never occur in well-formed tags (O to I-PER, B-PER to I-LOC) are forbidden in all of
+them, so predictions are always well-formed.
 """
 
 import copy
@@ -23,13 +24,14 @@ from weft.errors import FolderError
 from weft.model.network import Network
 from weft.model.packed import Packed
 
-FORBIDDEN = -1e4
-CRF_FILE = "crf.safetensors"  # beside the model, which opens without it
+FORBIDDEN = -1e4  # log-score
+CRF_FILE = "crf.safetensors"  # beside the model; other programs open the model without it
 
 
 class Crf(nn.Module):
-    bar: Tensor  # (L, L) of transitions that are forbidden
-    bar_start: Tensor  # (L,)
+    bar: Tensor  # (L, L) FORBIDDEN or 0, added to the transitions
+    bar_start: Tensor  # (L,) added to the start scores
+    continues: Tensor  # (L,) whether the tag continues an entity (I-)
 
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__()
@@ -38,11 +40,13 @@ class Crf(nn.Module):
         self.start = nn.Parameter(torch.zeros(count))
         self.end = nn.Parameter(torch.zeros(count))
         allowed, begins = allowed_transitions(labels)
+        inside = torch.tensor([label.startswith("I-") for label in labels])
         self.register_buffer("bar", torch.where(torch.from_numpy(allowed), 0.0, FORBIDDEN), persistent=False)
         self.register_buffer("bar_start", torch.where(torch.from_numpy(begins), 0.0, FORBIDDEN), persistent=False)
+        self.register_buffer("continues", inside, persistent=False)
 
     def loss(self, logits_SNL: Tensor, tags_SN: Tensor, lengths_S: Tensor) -> Tensor:
-        """Summed over the sentences."""
+        """−log p of the tags, summed over the sentences."""
         return (self._log_partition(logits_SNL, lengths_S) - self._score(logits_SNL, tags_SN, lengths_S)).sum()
 
     def _log_partition(self, logits: Tensor, lengths: Tensor) -> Tensor:
@@ -63,11 +67,47 @@ class Crf(nn.Module):
 
     @torch.no_grad()
     def best(self, logits_NL: Tensor) -> list[int]:
-        """The likeliest well-formed tagging of one sentence."""
+        """The most probable well-formed tags of one sentence."""
         start = (self.start + self.bar_start).cpu().numpy()
         return viterbi(
             logits_NL.cpu().numpy(), (self.transitions + self.bar).cpu().numpy(), start, self.end.cpu().numpy()
         )
+
+    @torch.no_grad()
+    def decode(self, sentences: Sequence[Tensor]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The best tags of each sentence, and a probability per word, from logits of shape (N, L) with N > 0.
+
+        It is p(y_t), or p(y_t | y_t−1) where the tag continues an entity. The posterior is a Markov chain, so the
+        product over the words of an entity is the probability that all of them have these tags.
+        """
+        if not sentences:
+            return []
+        paths = [torch.tensor(self.best(logits), device=logits.device) for logits in sentences]
+        lengths = torch.tensor([len(path) for path in paths], device=paths[0].device)
+        logits_SNL = pad_sequence(list(sentences), batch_first=True).double()
+        found = self._path_probabilities(logits_SNL, pad_sequence(paths, batch_first=True), lengths).cpu().numpy()
+        return [(path.cpu().numpy(), row[: len(path)]) for path, row in zip(paths, found, strict=True)]
+
+    def _path_probabilities(self, logits: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
+        """(S, N), as in `decode`. By forward–backward."""
+        moves = (self.transitions + self.bar).double()
+        steps = logits.shape[1]
+        forward = [self.start.double() + self.bar_start + logits[:, 0]]
+        for place in range(1, steps):
+            forward.append((forward[-1][:, :, None] + moves).logsumexp(1) + logits[:, place])
+        end = self.end.double().expand_as(logits[:, 0])
+        backward = [end]
+        for place in range(steps - 1, 0, -1):
+            further = (moves + (logits[:, place] + backward[0])[:, None]).logsumexp(2)
+            backward.insert(0, torch.where((place < lengths)[:, None], further, end))
+        picked = [torch.stack(rows, 1).gather(2, tags[:, :, None])[:, :, 0] for rows in (forward, backward)]
+        before, after = picked[0], picked[1]
+        total = (forward[0] + backward[0]).logsumexp(1)[:, None]
+        alone = before + after - total  # log p(y_t)
+        both = before[:, :-1] + moves[tags[:, :-1], tags[:, 1:]] + logits.gather(2, tags[:, :, None])[:, 1:, 0]
+        given = both + after[:, 1:] - total - alone[:, :-1]  # log p(y_t | y_t−1)
+        found = torch.cat([alone[:, :1], torch.where(self.continues[tags[:, 1:]], given, alone[:, 1:])], 1)
+        return found.exp().clamp(max=1.0)
 
 
 def viterbi(logits: np.ndarray, moves: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[int]:
@@ -83,8 +123,9 @@ def viterbi(logits: np.ndarray, moves: np.ndarray, start: np.ndarray, end: np.nd
 
 
 def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Which tag may follow which (L, L), and which may come first: an I- only behind its own kind. Tags that are no
-    parts of entities may do as they like.
+    """Which tag may follow which (L, L), and which may come first (L,). An I- only follows a tag of its own kind.
+
+    Tags that do not mark entities are not restricted.
     """
     if not all(label == "O" or label.startswith(("B-", "I-")) for label in labels):
         return np.ones((len(labels),) * 2, bool), np.ones(len(labels), bool)
@@ -103,11 +144,11 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Tagging:
-    """The tags of whole sentences as a question to the network (an `Answers` of a batch)."""
+    """The gold tags of whole sentences: the `Answers` of a batch."""
 
     head: str
-    values: Tensor  # (N,) of all words, sentence after sentence
-    rows: Tensor  # (N,) their tokens
+    values: Tensor  # (N,) gold tags of all words, sentence after sentence
+    rows: Tensor  # (N,) the first token of each word
     lengths: tuple[int, ...]  # words of each sentence
 
     def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
@@ -115,7 +156,7 @@ class Tagging:
 
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
         rows = self.logits(network, hidden, reader).split(self.lengths)
-        if not rows:  # no word of this batch has a piece
+        if not rows:  # no word of this batch has a token
             return hidden.new_zeros(())
         tags = pad_sequence(list(self.values.split(self.lengths)), batch_first=True)
         lengths = torch.tensor(self.lengths, device=hidden.device)
@@ -140,13 +181,11 @@ def crf_bytes(network: Network) -> bytes:
 
 
 def with_crf(network: Network, folder: Path | None, labels: Sequence[str]) -> Network:
-    """The same network, and on it what was saved beside the model. The one that was given stays as it is, a plain model
-    that can be saved.
-    """
+    """The network with the CRF from the model's folder. The given network stays a plain model that can be saved."""
     if "crf" in dict(network.named_children()):
         return network
     if folder is None or not (folder / CRF_FILE).is_file():
-        raise FolderError(f"{CRF_FILE} is missing: this model decides its tags with a CRF, which is kept there.")
+        raise FolderError(f"{CRF_FILE} is missing: this model predicts tags with a CRF, and that file has its weights.")
     file, crf = folder / CRF_FILE, Crf(labels)
     try:
         crf.load_state_dict(load_file(file))

@@ -252,3 +252,11 @@ def choose_cutter(cut: Sequence[Cut]) -> Cutter:
 def _best(cutters: Sequence[Cutter], cut: Sequence[Cut]) -> Cutter:
     found = [Cutter(one.name, one.rules, *(round(share, 4) for share in measure(one, cut))) for one in cutters]
     return max(found, key=lambda one: one.word_f1 or 0)
+
+
+def with_cutter(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Models of earlier versions say `at_spaces`, or nothing, and cut as they did."""
+    found = dict(settings)
+    at_spaces = found.pop("at_spaces", False)
+    known = found.get("cutter", {"name": "spaces" if at_spaces else OLD})
+    return {**found, "cutter": Cutter.of(known)}

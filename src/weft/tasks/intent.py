@@ -26,14 +26,15 @@ from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.answers import ClassAnswers
 from weft.objectives.objective import Batch
-from weft.tasks.cutting import Cutter
+from weft.tasks.cutting import Cutter, with_cutter
 from weft.tasks.example import Example, Input, UnseenLabel, Unusable
 from weft.tasks.input_spec import InputSpec
 from weft.tasks.labels import label_set, read_label, with_unseen
+from weft.tasks.predicted_tags import PredictedTags, entities, text_of
 from weft.tasks.raw_text import from_raw_text
 from weft.tasks.score_tables import class_table, confusion_table, score_table
 from weft.tasks.scored_task import ScoredTask, head_labels
-from weft.tasks.tag import FOREIGN_CUTTER, INTENT_PREFIX, Tag, entities, text_of, with_cutter
+from weft.tasks.tag import FOREIGN_CUTTER, INTENT_PREFIX, Tag
 from weft.tasks.task import ExtraMetrics, Task
 
 
@@ -147,16 +148,16 @@ class Intent(ScoredTask):
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:
         count = len(self.slots.labels)
-        found = []
-        for one, rows in zip(inputs, packed.split(network.head(self.head)(hidden, packed).float()), strict=True):
-            chances = rows[one.targets.row, count:].softmax(-1).cpu().numpy()
-            tags = self.slots.read(rows[:, :count], one.targets.slots)
-            found.append((chances, tags))
-        return found
+        logits = packed.split(network.head(self.head)(hidden, packed).float())
+        tags = self.slots.read([rows[:, :count] for rows in logits], [one.targets.slots for one in inputs])
+        intents = [
+            rows[one.targets.row, count:].softmax(-1).cpu().numpy() for one, rows in zip(inputs, logits, strict=True)
+        ]
+        return list(zip(intents, tags, strict=True))
 
-    def join(self, example: Example, pieces: Sequence[tuple[Input, Any]]) -> tuple[np.ndarray, tuple[str, ...]]:
-        names = self.slots.labels
-        return pieces[0][1][0], tuple(names[number] for _, (_, tags) in pieces for number in tags)
+    def join(self, example: Example, pieces: Sequence[tuple[Input, Any]]) -> tuple[np.ndarray, PredictedTags]:
+        """The intent's probabilities are those of the first window."""
+        return pieces[0][1][0], self.slots.joined([tags for _, (_, tags) in pieces])
 
     def figures(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
         right = self._right(examples, answers)

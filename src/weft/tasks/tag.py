@@ -44,30 +44,31 @@ from weft.objectives.objective import Batch
 from weft.progress import say
 from weft.recipe.finetune import FinetuneSection
 from weft.tasks.crf import CRF_FILE, Crf, Tagging, crf_bytes, crf_of, with_crf
-from weft.tasks.cutting import OLD, Cutter, choose_cutter
+from weft.tasks.cutting import Cutter, choose_cutter, with_cutter
 from weft.tasks.encode import encoded
 from weft.tasks.example import Example, Input, UnseenLabel, Unusable
 from weft.tasks.input_spec import InputSpec
 from weft.tasks.labels import balance, label_set, with_unseen
+from weft.tasks.predicted_tags import PredictedTags, as_written, entities, text_of
 from weft.tasks.raw_text import APART, aligned, cut_of, from_raw_text
 from weft.tasks.score_tables import class_table, confusion_table, score_table
 from weft.tasks.scored_task import ScoredTask, head_labels
 from weft.tasks.task import ExtraMetrics, Task
-from weft.tasks.words import places_of, read_tagged, read_words
-from weft.tokenizer.tokenizer import Tokenizer
+from weft.tasks.words import read_tagged, read_words
 
 _OUTSIDE = "O"
 INTENT_PREFIX = "intent:"  # of the labels that are intents, in a model of task intent
 FOREIGN_CUTTER = Cutter("treebank")  # for models of unknown origin: the words of most tagging data are cut so
 ILL_FORMED = "has a tag that is not well-formed, which was mended"
+WindowTags = tuple[np.ndarray, np.ndarray]  # of each word: the number of its tag, a probability (`PredictedTags`)
 
 
 @dataclass(frozen=True)
 class WordTargets:
-    words: range  # of the example, that this window has
-    rows: np.ndarray  # the first piece of each that has any
-    known: np.ndarray  # which words those are, counted in the window
-    tags: np.ndarray | None  # the right ones, of these words
+    words: range  # words of the example in this window
+    rows: np.ndarray  # the first token of each word that has tokens
+    known: np.ndarray  # the numbers of these words in the window
+    tags: np.ndarray | None  # their gold tags
 
 
 @dataclass(frozen=True)
@@ -233,30 +234,43 @@ class Tag(ScoredTask):
             question = ClassAnswers(self.head, values, rows, weights)
         return Batch(packed, answers={self.name: question}, counts={self.name: len(values)})
 
-    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
-        """The number of each word's tag."""
+    def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[WindowTags]:
         logits = packed.split(network.head(self.head)(hidden, packed).float())
-        crf = crf_of(network) if self.crf else None
-        return [self.read(rows, one.targets, crf) for one, rows in zip(inputs, logits, strict=True)]
+        return self.read(logits, [one.targets for one in inputs], crf_of(network) if self.crf else None)
 
-    def read(self, logits: Tensor, asked: WordTargets, crf: Crf | None = None) -> np.ndarray:
-        """A word that has no piece (a control character) is nothing, or part of the entity that it stands in."""
-        tags = np.full(len(asked.words), self._nothing)
-        if len(asked.rows):
-            picked = logits[torch.from_numpy(asked.rows)]
-            tags[asked.known] = crf.best(picked) if crf is not None else picked.argmax(-1).cpu().numpy()
+    def read(
+        self, logits: Sequence[Tensor], targets: Sequence[WordTargets], crf: Crf | None = None
+    ) -> list[WindowTags]:
+        """The best tags of each window, from the logits of its tokens."""
+        picked = [rows[torch.from_numpy(one.rows)] for rows, one in zip(logits, targets, strict=True)]
+        sentences = [rows for rows in picked if len(rows)]
+        decoded = iter(crf.decode(sentences) if crf is not None else _most_probable(sentences))
+        nothing = np.zeros(0, np.int64), np.zeros(0)
+        return [
+            self._spread(one, *(next(decoded) if len(rows) else nothing))
+            for one, rows in zip(targets, picked, strict=True)
+        ]
+
+    def _spread(self, targets: WordTargets, decoded: np.ndarray, certain: np.ndarray) -> WindowTags:
+        """A word without tokens (a control character) gets O, or the tag of the entity that it is in."""
+        tags, probabilities = np.full(len(targets.words), self._nothing), np.ones(len(targets.words))
+        tags[targets.known], probabilities[targets.known] = decoded, certain
         if self.entities:
-            for word in sorted(set(range(len(tags) - 1)) - set(asked.known.tolist()), reverse=True):
+            for word in sorted(set(range(len(tags) - 1)) - set(targets.known.tolist()), reverse=True):
                 if self.labels[tags[word + 1]].startswith("I-"):
                     tags[word] = tags[word + 1]
-        return tags
+        return tags, probabilities
 
     @property
     def _nothing(self) -> int:
         return self.labels.index(_OUTSIDE) if _OUTSIDE in self.labels else 0
 
-    def join(self, example: Example, pieces: Sequence[tuple[Input, np.ndarray]]) -> tuple[str, ...]:
-        return tuple(self.labels[number] for _, tags in pieces for number in tags)
+    def join(self, example: Example, pieces: Sequence[tuple[Input, WindowTags]]) -> PredictedTags:
+        return self.joined([piece for _, piece in pieces])
+
+    def joined(self, windows: Sequence[WindowTags]) -> PredictedTags:
+        tags, probabilities = (np.concatenate(parts).tolist() for parts in zip(*windows, strict=True))
+        return PredictedTags((self.labels[number] for number in tags), probabilities)
 
     def figures(self, examples: Sequence[Example], answers: Sequence[Sequence[str]]) -> dict[str, float]:
         gold = [example.gold for example in examples]
@@ -352,12 +366,16 @@ class Tag(ScoredTask):
         return replace(self, **with_cutter(settings))
 
 
-def with_cutter(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Models of earlier versions say `at_spaces`, or nothing, and cut as they did."""
-    found = dict(settings)
-    at_spaces = found.pop("at_spaces", False)
-    known = found.get("cutter", {"name": "spaces" if at_spaces else OLD})
-    return {**found, "cutter": Cutter.of(known)}
+def _most_probable(sentences: Sequence[Tensor]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each word by itself, all in one softmax."""
+    if not sentences:
+        return []
+    logits = torch.cat(list(sentences))
+    tags = logits.argmax(-1)
+    probabilities = logits.softmax(-1).gather(-1, tags[:, None])[:, 0]
+    ends = np.cumsum([len(rows) for rows in sentences])[:-1]
+    parts = (np.split(part.cpu().numpy(), ends) for part in (tags, probabilities))
+    return list(zip(*parts, strict=True))
 
 
 def _windows(pieces: np.ndarray, room: int) -> list[range]:
@@ -374,32 +392,3 @@ def _windows(pieces: np.ndarray, room: int) -> list[range]:
 def _are_characters(sentences: Sequence[Sequence[str]]) -> bool:
     """Chinese, character by character: one alone says little about a name."""
     return bool(np.mean([len(word) == 1 for words in sentences[:1000] for word in words]) > 0.8)
-
-
-def entities(example: Example, tags: Sequence[str]) -> list[dict[str, Any]]:
-    """Where each begins and ends, in words; and in characters, if it stands in a text."""
-    words, text = example.given, example.text
-    places = places_of(words, text) if text else []
-    found = []
-    for start, end, kind in entities_in(tags):
-        one: dict[str, Any] = {"text": text_of(words[start:end]), "kind": kind, "start": start, "end": end}
-        if text:
-            first, behind = places[start][0], places[end - 1][1]
-            one |= {"text": text[first:behind], "characters": [first, behind]}
-        found.append(one)
-    return found
-
-
-def as_written(words: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """Each as it stands in a text, where that makes a difference: with the space before it."""
-    gap = _gap(words) if tokenizer.joins_spaces else ""
-    return [*words[:1], *(gap + word if word else "" for word in words[1:])]
-
-
-def text_of(words: Sequence[str]) -> str:
-    return _gap(words).join(words)
-
-
-def _gap(words: Sequence[str]) -> str:
-    """Chinese is written without spaces."""
-    return "" if any("\u3400" <= c <= "\u9fff" for word in words[:20] for c in word) else " "
