@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from small_tasks import weft
-from weft.evaluate.entities import entities_in
+from weft.metrics.entities import entities_in
 from weft.tasks.crf import Crf, allowed_transitions
 from weft.tasks.example import Example
 from weft.tasks.predicted_tags import PredictedTags, entities

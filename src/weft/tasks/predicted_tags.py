@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
-from weft.evaluate.entities import entities_in
+from weft.metrics.entities import entities_in
 from weft.tasks.example import Example
 from weft.tasks.words import places_of
 from weft.tokenizer.tokenizer import Tokenizer
