@@ -3,22 +3,24 @@
     packed        a batch: a flat run of tokens and where each sequence starts
     norm          LayerNorm, RMSNorm
     positions     learned, sinusoidal, rotary, relative bias
-    dropout       noise against over-fitting
+    dropout       regularisation by random zeros
     embeddings    token + position + segment
     attention     softmax(QKᵀ/√d)V, multi-head, per sequence
     feedforward   the position-wise network, plain or gated
     block         attention and feedforward, each with residual and norm
-    stack         blocks on top of each other: an encoder or a decoder
-    recurrent     the LSTM that came before
+    stack         blocks in sequence: an encoder or a decoder
+    keep          hidden states and attention weights of chosen layers, on request
+    recurrent     the LSTM, as a baseline
     heads         from hidden states to vocabulary, labels or spans
-    loss          −log p of the right token, together with the vocabulary layer
+    loss          cross-entropy, fused with the vocabulary layer
     network       embeddings + stacks + heads
-    initialize    the weights before training
-    fused_layers, fused_attention   where C takes over from torch's operations; layer_passes and attention_kernel are
-                  the operators, …_trials hold them to their formulas, kernel_report says which serve
-    families      BERT, GPT-2, T5 … as choices among the bricks, with their published sizes
+    initialize    initial weights, keyed by seed and parameter name
+    flops         arithmetic per batch
+    fused_layers, fused_attention   C kernels on CPU, with torch as the fallback; layer_passes and attention_kernel
+                  wrap them as operators, …_trials test them at load time, kernel_report says which are in use
+    families      BERT, GPT-2, T5 … as combinations of these modules, with their published sizes
 
-Every brick is a frozen `…Spec` dataclass (what it is) beside an `nn.Module` (what it computes). Nothing here reads
-or writes files. Shape suffixes: T tokens in the batch, S sequences, L length of one sequence, W width, H heads, D
+Every module is a frozen `…Spec` dataclass (its settings) and an `nn.Module` (the computation). Nothing here reads or
+writes files. Shape suffixes: T tokens in the batch, S sequences, L length of one sequence, W width, H heads, D
 width of one head, V vocabulary.
 """

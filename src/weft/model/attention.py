@@ -1,16 +1,16 @@
-"""Attention, the one place where tokens see each other.
+"""Attention: the only place where tokens of a sequence interact.
 
 Scaled dot-product (Vaswani et al. 2017, eq. 1):   Attention(Q, K, V) = softmax(Q Kᵀ / √D) V
 Multi-head (section 3.2.2):   MultiHead(x) = [head₁; …; head_H] W_O,   head_i = Attention(x W_Qi, x W_Ki, x W_Vi)
 
 All heads' W_Q, W_K, W_V are one matrix `qkv`. With fewer key/value heads than query heads it is grouped-query
-attention (Ainslie et al. 2023). T5 leaves out the √D (its first queries are as much smaller); Qwen3 normalises queries
-and keys per head.
+attention (Ainslie et al. 2023). T5 does not divide by √D (its initial queries are smaller by √D instead). Qwen3
+normalises queries and keys per head.
 
-The batch is flat, so each sequence must attend to itself alone. One kernel takes them all: on CUDA torch's for variable
-lengths, on CPU ours (`fused_attention.py`). Where neither does (a bias on the scores, other precisions, no compiler),
-neighbouring sequences of equal length form one dense call (`Packed.runs`; a uniform batch is a single one), which
-beats a padded batch with a mask by 2× and nested tensors by 15×.
+The batch is flat, and each sequence attends only to itself. One kernel call handles all sequences: on CUDA torch's
+variable-length kernel, on CPU `fused_attention.py`. The fallback (a bias on the scores, other precisions, no compiler)
+is one dense call per run of neighbours with equal length (`Packed.runs`). That is 2× faster than a padded batch with a
+mask and 15× faster than nested tensors.
 """
 
 from collections.abc import Iterator
@@ -47,9 +47,9 @@ class AttentionSpec:
 
 @dataclass(frozen=True)
 class View:
-    """What a query may see: `causal`, nothing ahead; `window`, nothing further than that many tokens away.
+    """Which keys a query attends to, and what is added. `causal`: no later keys. `window`: no keys further away.
 
-    `bias` adds to the scores, by length; it holds the causal mask already. `rotary` is the table to turn Q and K with.
+    `bias`: added to the scores, by sequence length; includes the causal mask. `rotary`: cos and sin for Q and K.
     """
 
     causal: bool = False
@@ -59,13 +59,13 @@ class View:
 
 
 class LayerPast(Protocol):
-    """What one layer of a decoder keeps of the tokens it has read, so that writing on costs one token at a time."""
+    """The cached keys and values of one decoder layer."""
 
     def attend(self, q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, batch: Packed, view: View, scaled: bool) -> Tensor:
-        """Keep the new keys and values; each query over its own sequence, old and new. (T, H, D)."""
+        """Add the new keys and values to the cache. Each query attends to its whole sequence. (T, H, D)."""
 
     def attend_source(self, q_THD: Tensor, scaled: bool) -> Tensor:
-        """Each query over the source that its sequence is written from. (T, H, D)."""
+        """Cross-attention of each query to its own source. (T, H, D)."""
 
 
 class Attention(nn.Module):
@@ -99,7 +99,7 @@ class Attention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """A decoder's look at the encoder's output: queries from `x`, keys and values from `memory`."""
+    """Queries from the decoder's `x`, keys and values from the encoder's output `memory`."""
 
     def __init__(self, spec: AttentionSpec, width: int) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def attend(
     scaled: bool,
     dropout: float,
 ) -> Tensor:
-    """Each query sequence over its own key sequence; flat in, flat out (T, H, D)."""
+    """Each query sequence attends to its own key sequence. Flat in, flat out: (T, H, D)."""
     scale = q_THD.shape[-1] ** -0.5 if scaled else 1.0
     q_THD, k_THD, v_THD = map(to_float32, (q_THD, k_THD, v_THD))
     if _has_varlen(q_THD, view) and not dropout:
@@ -227,7 +227,7 @@ def _attend_dense(q: Tensor, k: Tensor, v: Tensor, run: Run, view: View, scale: 
     """`count` sequences of one length in one kernel call; flat in, flat out."""
     query_length = run[1]
     q, k, v = _to_dense(q, k, v, run)
-    if dropout and q.device.type == "cpu":  # torch has no CPU kernel with dropout
+    if dropout and q.device.type == "cpu":  # torch's CPU kernel has no dropout
         out, _, _ = _attend_by_formula(q, k, v, view, scale, dropout)
     else:
         out = F.scaled_dot_product_attention(
@@ -258,12 +258,12 @@ def _attend_by_formula(
 
 
 def _is_plain(length: int, view: View) -> bool:
-    """No more than the kernel's own causal mask is needed: no bias, and the window covers the whole length."""
+    """Whether the kernel's own causal mask is enough: no bias, and the window covers the whole length."""
     return view.bias is None and (view.window is None or length <= view.window + 1)
 
 
 def _mask(length: int, view: View, device: torch.device) -> Tensor:
-    """(H, L, L) to add to the scores, or (L, L) of what may be seen."""
+    """(H, L, L) to add to the scores, or a boolean (L, L): true where a query sees a key."""
     seen = visibility_mask(length, view.window, causal=view.causal, device=device)
     if view.bias is None:
         return seen
@@ -273,22 +273,22 @@ def _mask(length: int, view: View, device: torch.device) -> Tensor:
 def visibility_mask(length: int, window: int | None, *, causal: bool, device: torch.device | None = None) -> Tensor:
     """(L, L), true where |query − key| ≤ window (and the key is not ahead, if causal)."""
     reach = length if window is None else window
-    place = torch.arange(length, device=device)
-    behind = place[:, None] - place[None, :]
-    return (behind <= reach) & (behind >= (0 if causal else -reach))
+    index = torch.arange(length, device=device)
+    distance = index[:, None] - index[None, :]
+    return (distance <= reach) & (distance >= (0 if causal else -reach))
 
 
 def _has_varlen(q_THD: Tensor, view: View) -> bool:
-    """Whether the variable-length kernel takes this: CUDA, half precision, its head widths, and a torch that has it."""
+    """Whether torch's variable-length kernel applies: CUDA, half precision, a head width it supports."""
     if not q_THD.is_cuda or q_THD.dtype not in (torch.float16, torch.bfloat16) or view.bias is not None:
         return False
     return q_THD.shape[-1] % 8 == 0 and q_THD.shape[-1] <= 256 and _takes_windows()
 
 
 @torch.compiler.assume_constant_result
-@cache  # every layer of every step asks
+@cache  # called in every layer of every step
 def _takes_windows() -> bool:
-    """Whether this torch's kernel for variable lengths takes windows and grouped heads: it came without them."""
+    """Whether this torch's variable-length kernel supports windows and grouped heads: early versions do not."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -312,5 +312,5 @@ def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packe
         window_size=(reach, 0 if view.causal else reach),
         enable_gqa=q.shape[1] != k.shape[1],
     )
-    assert isinstance(out, Tensor)  # it gives more only when asked
+    assert isinstance(out, Tensor)  # a tuple only with return_aux
     return out

@@ -1,7 +1,4 @@
-"""`attention.c` as two operators of torch, and as one function with a gradient.
-
-As in `layer_passes.py`, shapes are computed alike for real and for fake tensors, and dropout's seed is a tensor.
-"""
+"""`attention.c` as two torch operators and one autograd function. Fake tensors and the seed: see `layer_passes.py`."""
 
 import ctypes
 import functools
@@ -15,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from weft.compiled import Kernel, open_library, operator, threads
 
 _SOURCE = Path(__file__).with_name("attention.c")
-# What both operators are told beside the tensors they compute with. No key_starts: those of the queries.
+# Arguments of both operators after q, k and v. key_starts None: the same as starts.
 _VIEW = "Tensor starts, Tensor? key_starts, SymInt longest, bool causal, SymInt? window, float scale, float dropout, "
 _VIEW += "Tensor? seed"
 
@@ -24,11 +21,11 @@ class AttentionKernels(NamedTuple):
     forward: Kernel
     backward: Kernel
     scratch: Kernel
-    wide: int  # floats in a register: heads are as many, or a multiple
+    wide: int  # floats per vector register; head widths are a multiple
 
 
 class Shape(ctypes.Structure):
-    """As in attention.c."""
+    """`Shape` of attention.c."""
 
     _fields_ = (
         ("query_starts", ctypes.c_void_p),
@@ -73,7 +70,7 @@ def _shape(
     dropout: float,
     seed: Tensor | None,
 ) -> Shape:
-    """It points to both starts, which the caller holds."""
+    """It holds addresses of both starts, so the caller must keep these tensors alive."""
     count, width = k.shape[1:]
     wide = open_kernels().wide
     return Shape(
@@ -98,12 +95,12 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *view: Any) -> tuple[Tensor, Tenso
     out, sums = _forward_shapes(q, k, v)
     kernels, shape = open_kernels(), _shape(q, k, *view)
     scratch = _scratch(kernels, shape)
-    kernels.forward(*_strided(q, k, v), *_places(out, sums, scratch), ctypes.addressof(shape), threads())
+    kernels.forward(*_strided(q, k, v), *_addresses(out, sums, scratch), ctypes.addressof(shape), threads())
     return out, sums
 
 
 def _forward_shapes(q: Tensor, k: Tensor, v: Tensor, *view: Any) -> tuple[Tensor, Tensor]:
-    """What is mixed, and the logarithm of each row's sum."""
+    """The output, and each row's log Σ exp(score)."""
     return q.new_empty(q.shape), q.new_empty(q.shape[:2])
 
 
@@ -111,11 +108,11 @@ def _backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, *view: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = map(_rows, (q, k, v))
-    grad, out, sums = (x.contiguous() for x in (grad, out, sums))  # held here: only their addresses go on
+    grad, out, sums = (x.contiguous() for x in (grad, out, sums))  # kept alive here: C gets addresses only
     grads = _backward_shapes(grad, q, k, v, out, sums)
     kernels, shape = open_kernels(), _shape(q, k, *view)
     scratch = _scratch(kernels, shape)
-    known = *_strided(q, k, v), *_places(out, sums, grad), *_strided(*grads)
+    known = *_strided(q, k, v), *_addresses(out, sums, grad), *_strided(*grads)
     kernels.backward(*known, scratch.data_ptr(), ctypes.addressof(shape), threads())
     return grads
 
@@ -158,7 +155,7 @@ class Attend(torch.autograd.Function):
 
 
 def _rows(x_THD: Tensor) -> Tensor:
-    """The heads of a token end to end, in whatever distance tokens are."""
+    """Each token's heads contiguous, with any stride between tokens."""
     return x_THD if x_THD.stride()[1:] == (x_THD.shape[2], 1) else x_THD.contiguous()
 
 
@@ -166,7 +163,7 @@ def _strided(*tensors: Tensor) -> list[int]:
     return [number for x in tensors for number in (x.data_ptr(), x.stride(0))]
 
 
-def _places(*tensors: Tensor) -> list[int]:
+def _addresses(*tensors: Tensor) -> list[int]:
     return [x.data_ptr() for x in tensors]
 
 

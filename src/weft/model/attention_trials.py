@@ -1,6 +1,6 @@
-"""`attention.c` against its formula, once before a process trusts it.
+"""`attention.c` is compared with its formula once per process, before it is used.
 
-With numbers of their own: a training run's dropout must not notice.
+The random numbers come from generators of their own: the default generator of a training run is not advanced.
 """
 
 from itertools import pairwise
@@ -10,26 +10,26 @@ from torch import Tensor
 
 from weft.model.attention_kernel import Attend, AttentionKernels
 
-_LENGTHS, _SCALE = (33, 7), 0.2  # more than a tile of queries
-_HEADS, _GROUPS = 2, 2  # of keys; of queries for each
+_LENGTHS, _SCALE = (33, 7), 0.2  # one longer than a tile of queries
+_HEADS, _GROUPS = 2, 2  # key heads; query heads per key head
 
 
 def _is_right(kernels: AttentionKernels, *, causal: bool, window: int | None, dropout: float) -> bool:
-    """Values that are a unit matrix show the weights, and so what was dropped."""
-    chance, width = torch.Generator().manual_seed(0), -(-max(_LENGTHS) // kernels.wide) * kernels.wide
+    """With the identity matrix as values, the output is the attention weights: it shows the dropout mask."""
+    generator, width = torch.Generator().manual_seed(0), -(-max(_LENGTHS) // kernels.wide) * kernels.wide
     q, k, v, wanted = (
-        torch.randn(sum(_LENGTHS), heads, width, generator=chance, dtype=torch.float32, requires_grad=True)
+        torch.randn(sum(_LENGTHS), heads, width, generator=generator, dtype=torch.float32, requires_grad=True)
         for heads in (_HEADS * _GROUPS, _HEADS, _HEADS, _HEADS * _GROUPS)
     )
     starts = torch.tensor([0, _LENGTHS[0], sum(_LENGTHS)])
 
     def ours(values: Tensor, dropout: float) -> Tensor:
         seed = torch.tensor(7) if dropout else None
-        mixed: Tensor = Attend.apply(q, k, values, starts, None, max(_LENGTHS), causal, window, _SCALE, dropout, seed)
-        return mixed
+        out: Tensor = Attend.apply(q, k, values, starts, None, max(_LENGTHS), causal, window, _SCALE, dropout, seed)
+        return out
 
-    unit = torch.cat([torch.eye(length, width) for length in _LENGTHS])[:, None].expand(-1, _HEADS, -1)
-    plain, dropped = ours(unit, 0.0).detach(), ours(unit, dropout).detach()
+    identity = torch.cat([torch.eye(length, width) for length in _LENGTHS])[:, None].expand(-1, _HEADS, -1)
+    plain, dropped = ours(identity, 0.0).detach(), ours(identity, dropout).detach()
     kept = torch.where(plain > 0, dropped / plain, 1.0)
     formula = []
     for begin, end in pairwise(starts.tolist()):

@@ -3,7 +3,7 @@
 post-norm (Vaswani et al. 2017, section 3.1; BERT):   x ← Norm(x + Sublayer(x))
 pre-norm (GPT-2, T5, Llama; Xiong et al. 2020):        x ← x + Sublayer(Norm(x))
 
-A decoder that follows an encoder has a third sublayer between the two, cross-attention.
+The decoder of an encoder–decoder has cross-attention between the two.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class BlockSpec:
     feedforward: FeedForwardSpec
     norm: NormSpec
     order: Literal["pre", "post"]
-    attention_dropout: float = 0.0  # on what attention adds to the residual
+    attention_dropout: float = 0.0  # on the attention output, before the residual sum
     feedforward_dropout: float = 0.0
 
 

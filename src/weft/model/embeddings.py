@@ -1,7 +1,7 @@
 """From token ids to vectors: x = scale · E[token] + P[position] + G[segment], then norm and dropout.
 
 The three-way sum is BERT's (Devlin et al. 2019, figure 2); the original Transformer scales by √W and has no
-segments; GPT-2 has no norm here; rotary and relative models add no position at all.
+segments; GPT-2 has no norm here; models with rotary or relative positions add no position vector.
 """
 
 import math
@@ -19,7 +19,7 @@ from weft.model.positions import Learned, Positions, Sinusoidal, sinusoid_table
 class EmbeddingSpec:
     vocabulary: int
     width: int
-    positions: Positions | None = None  # none: order comes from elsewhere (the LSTM's recurrence)
+    positions: Positions | None = None  # None: no position encoding (LSTM)
     segments: int = 0
     scaled: bool = False
     norm: NormSpec | None = None
@@ -38,7 +38,7 @@ class Embeddings(nn.Module):
         self.dropout = Dropout(spec.dropout)
 
     def forward(self, batch: Packed) -> Tensor:
-        """-> (T, W)."""
+        """Returns (T, W)."""
         x = self.tokens(batch.tokens)
         if self.spec.scaled:
             x = x * math.sqrt(self.spec.width)
@@ -47,7 +47,7 @@ class Embeddings(nn.Module):
         elif isinstance(self.spec.positions, Sinusoidal):
             x = x + sinusoid_table(batch.positions, self.spec.width, x.dtype)
         if self.segments is not None:
-            # Without segments every token belongs to the first; indexing the row keeps its gradient.
+            # Default segment: 0. Indexing the table keeps the row's gradient.
             x = x + (self.segments.weight[0] if batch.segments is None else self.segments(batch.segments))
         if self.norm is not None:
             x = self.norm(x)

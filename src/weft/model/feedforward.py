@@ -1,9 +1,9 @@
-"""The position-wise network: every token's vector through two matrices and a bend between them.
+"""The position-wise network: two matrices with an activation between them, applied to each token alone.
 
 plain (Vaswani et al. 2017, section 3.3):   FFN(x) = f(x W₁ + b₁) W₂ + b₂
 gated (Shazeer 2020):                       FFN(x) = (f(x W₁) ⊙ x V) W₂     with f = SiLU it is SwiGLU
 
-W₁ and V are one matrix `up` (f's half first), so that a gated layer is still two multiplications.
+W₁ and V are one matrix `up` (W₁ first), so a gated layer is also two matrix products.
 """
 
 from collections.abc import Callable
@@ -43,22 +43,22 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(self.apply_activation(self.up(x_TW), activation)))
 
     def apply_activation(self, x: Tensor, activation: Callable[[Tensor, Activation], Tensor]) -> Tensor:
-        """What happens between the matrices."""
+        """The activation and, if gated, the product with the other half."""
         if not self.spec.gated:
             return activation(x, self.spec.activation)
         if self.spec.activation == "silu":
             return gate(x)
-        bent, linear = x.chunk(2, dim=-1)
-        return activation(bent, self.spec.activation) * linear
+        gated, linear = x.chunk(2, dim=-1)
+        return activation(gated, self.spec.activation) * linear
 
 
 def _is_watched(layer: nn.Module) -> bool:
-    """Whether a hook may have kept what this layer gave. Layers of other kinds may hold hooks further inside."""
+    """Whether a hook may hold this layer's output. Any other class than nn.Linear may contain hooked modules."""
     return type(layer) is not nn.Linear or bool(layer._forward_hooks or module._global_forward_hooks)
 
 
 def activate_in_place(x: Tensor, name: Activation) -> Tensor:
-    """For an `x` that nobody else holds: without a gradient to keep it for, GELU overwrites it."""
+    """Only for an `x` that nobody else holds. Without gradients, GELU overwrites it."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or name not in ("gelu", "gelu-tanh"):
         return activate(x, name)
     return torch.ops.aten.gelu_(x, approximate="tanh" if name == "gelu-tanh" else "none")
@@ -68,7 +68,7 @@ def activate(x: Tensor, name: Activation) -> Tensor:
     match name:
         case "gelu":  # x Φ(x), Hendrycks & Gimpel 2016
             return F.gelu(x)
-        case "gelu-tanh":  # GPT-2's approximation of it
+        case "gelu-tanh":  # the tanh approximation, as in GPT-2
             return F.gelu(x, approximate="tanh")
         case "relu":
             return F.relu(x)

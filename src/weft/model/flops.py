@@ -1,7 +1,8 @@
-"""How much arithmetic a batch is, counted from the network: the matrix products, which are nearly all of it.
+"""FLOPs of a batch. Only matrix products are counted: nearly all of the arithmetic.
 
-A matrix of m weights costs 2 m per token. Attention costs 4 · L · H · D per token and layer (scores and mixing), half
-of it when nobody looks ahead. The backward pass does each product twice more: for the inputs and for the weights.
+A matrix of m weights costs 2 m FLOPs per token. Attention costs 4 · L · H · D per token and layer (scores, and the
+weighted sum of values), half of that if causal. The backward pass costs two more products for each: one for the
+inputs, one for the weights.
 """
 
 from torch import nn
@@ -13,7 +14,7 @@ from weft.model.stack import Stack
 
 
 def training_flops(network: Network, batch: Packed, target: Packed | None = None, scored: int | None = None) -> float:
-    """Of one forward and backward pass; `scored` tokens go through the vocabulary layer, all if none."""
+    """Of one forward and backward pass. `scored`: tokens that go through the vocabulary layer. Default: all."""
     return 3 * forward_flops(network, batch, target, scored)
 
 
@@ -33,7 +34,7 @@ def forward_flops(network: Network, batch: Packed, target: Packed | None = None,
 
 
 def stack_weights(network: Network) -> int:
-    """The weights that every token is multiplied with, the vocabulary layer left out: the N of scaling laws."""
+    """The weights in matrices, without embeddings and vocabulary layer: the N of scaling laws."""
     parts = (network.encoder, network.decoder, network.recurrent)
     return sum(_matrix_weights(part) for part in parts if part is not None)
 
@@ -50,12 +51,12 @@ def _stack_flops(stack: Stack, batch: Packed, source: Packed) -> float:
             pairs = zip(batch.lengths, source.lengths, strict=True)
             total += 4 * width * sum(query * key for query, key in pairs)
     for module in stack.modules():
-        if isinstance(module, CrossAttention):  # its keys and values are made of the source's tokens, not of ours
+        if isinstance(module, CrossAttention):  # its keys and values are computed from the source's tokens
             total += 2 * module.key_value.weight.numel() * (len(source.tokens) - len(batch.tokens))
     return total
 
 
 def _matrix_weights(module: nn.Module) -> int:
-    """Looking a row up (an embedding) is no product."""
+    """Weights in matrices. Embedding look-ups are no products, so they do not count."""
     tables = {id(table.weight) for table in module.modules() if isinstance(table, nn.Embedding)}
     return sum(weight.numel() for weight in module.parameters() if weight.dim() == 2 and id(weight) not in tables)

@@ -1,9 +1,9 @@
-"""Attention on CPU over all sequences of a batch in one call, forward and backward, with dropout on the weights.
+"""Attention on CPU over all sequences of a batch in one kernel call, forward and backward, with attention dropout.
 
-torch has a kernel for sequences of one length, which cannot drop. Many lengths are as many calls, each of a dozen
-operations with dropout. `attention.c` takes them all: two to four times as fast with dropout, up to three times for
-short sequences without it, as fast for long ones. What the kernel gives for a sequence does not depend on its
-neighbours, to the bit.
+torch's CPU kernel takes sequences of one length and has no dropout. Many lengths need many calls, each of a dozen
+operations if there is dropout. `attention.c` takes any lengths in one call: two to four times as fast with dropout, up
+to three times for short sequences without it, equally fast for long ones. The result of a sequence does not depend on
+its neighbours, to the bit.
 """
 
 import functools
@@ -16,13 +16,13 @@ from weft.model.attention_kernel import Attend, AttentionKernels, open_kernels
 from weft.model.attention_trials import ATTENTION_TRIALS
 from weft.model.packed import Packed
 
-_TORCH_IS_AS_FAST_ABOVE = 512  # tokens; beyond, without dropout and without a window, torch's kernel is as fast
+_TORCH_IS_AS_FAST_ABOVE = 512  # tokens, without dropout and window
 
 
 def can_attend_fused(
     q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, keys: Packed, *, window: int | None, dropout: float
 ) -> bool:
-    """Whether this is done here."""
+    """Whether `attend_fused` takes these tensors and is the faster way."""
     if not are_plain(q_THD, k_THD, v_THD):
         return False
     longest = keys.longest
@@ -47,7 +47,7 @@ def attend_fused(
     """Each query sequence over its own key sequence; flat in, flat out (T, H, D)."""
     for x, batch in ((q_THD, queries), (k_THD, keys), (v_THD, keys)):
         if len(x) != sum(batch.lengths) or len(batch.lengths) != len(keys.lengths):
-            raise ValueError("queries, keys and values must be those of the same sequences")
+            raise ValueError("queries, keys and values must belong to the same sequences")
     seed = torch.randint(2**32, ()) if dropout else None
     key_starts = None if queries is keys else keys.starts
     mixed: Tensor = Attend.apply(
@@ -58,7 +58,7 @@ def attend_fused(
 
 @torch.compiler.assume_constant_result
 def register_width() -> int:
-    """Floats in a register: heads must be as wide, or a multiple. 0 without kernels."""
+    """Floats per vector register. Head widths must be a multiple. 0: no kernels."""
     kernels = load_attention_kernels()
     return 0 if kernels is None else kernels.wide
 

@@ -1,8 +1,8 @@
-"""Norms, gates and rotations on CPU, each with its gradient in one pass over memory (`layers.c`).
+"""Norms, gates and rotations on CPU, each in one pass over memory, forward and backward (`layers.c`).
 
-torch puts RMSNorm, SwiGLU, dropout and a residual sum together from several operations, and each of them reads and
-writes everything once more. Between the small products of a small model that is a third of a training step. Every
-function here is its formula where there is no compiler, no fp32, or no CPU.
+torch composes RMSNorm, SwiGLU, dropout and residual sums of several operations, and each of them reads and writes all
+data again. In a small model that takes a third of a training step. Without a compiler, fp32 or a CPU, every function
+here falls back to torch operations.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ Norm = nn.LayerNorm | nn.RMSNorm
 
 
 def can_fuse(*tensors: Tensor) -> bool:
-    """Whether a pass over these is done here."""
+    """Whether the C passes take these tensors."""
     return are_plain(*tensors) and all(x.is_contiguous() for x in tensors) and has_passes()
 
 
@@ -38,7 +38,7 @@ def load_layer_kernels() -> ctypes.CDLL | None:
 
 
 def to_float32(x: Tensor) -> Tensor:
-    """What a product gave in bfloat16, under autocast: on CPU the passes after it are in fp32."""
+    """Under CPU autocast products give bfloat16, but the C passes take fp32."""
     if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and has_passes():
         return x.float()
     return x
@@ -51,7 +51,7 @@ def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
 
 
 def norm_and_input(norm: Norm, x_TW: Tensor) -> tuple[Tensor, Tensor]:
-    """(norm(x), x): the gradients of both ways meet in one pass."""
+    """(norm(x), x). The backward pass adds the gradients of both in one pass."""
     if x_TW.dim() != 2 or not can_fuse(x_TW, *_weights(norm)):
         return norm(x_TW), x_TW
     if isinstance(norm, nn.RMSNorm):
@@ -69,7 +69,7 @@ def norm_of_sum(norm: Norm, x_TW: Tensor, s_TW: Tensor, dropout: float) -> Tenso
 
 
 def gate(up_TI: Tensor) -> Tensor:
-    """SwiGLU's bend of the two halves: silu(a) b."""
+    """SwiGLU: silu(a) · b of the two halves a, b."""
     up_TI = to_float32(up_TI)
     if up_TI.dim() == 2 and can_fuse(up_TI):
         return Gate.apply(up_TI)
@@ -83,7 +83,7 @@ def prepare_heads(
     norms: tuple[Norm | None, Norm | None],
     table: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values out of their joint projection; the first two normalised and turned."""
+    """Split the joint projection into queries, keys and values; normalise and rotate queries and keys."""
     heads_THD = to_float32(heads_THD)
     gains = [None if norm is None else norm.weight for norm in norms]
     tensors = [heads_THD, *(gain for gain in gains if gain is not None), *(table or ())]
@@ -96,7 +96,7 @@ def prepare_heads(
         q, k = norms[0](q), norms[1](k)
     if table is not None:
         q, k = rotate(q, table), rotate(k, table)
-    # Under autocast norms and rotations give fp32; kernels of half precision want all three alike.
+    # Under autocast norms and rotations give fp32, but half-precision kernels need one dtype for all three.
     return q.to(v.dtype), k.to(v.dtype), v
 
 

@@ -1,4 +1,4 @@
-"""From hidden states to an answer. Every head is the same four steps, some of them left out:
+"""From hidden states to logits. Every head is the same four steps, some of which may be absent:
 
 pick rows -> dense, activation, norm -> dropout -> output layer
 
@@ -9,8 +9,8 @@ pick rows -> dense, activation, norm -> dropout -> output layer
     token              every row · labels
     span               every row · 2: start and end of an answer
 
-The language-model heads project only the rows that are asked for: with 15 % masked, that is 85 % of the largest
-matrix product of a small BERT saved.
+Language-model heads project only the scored rows. With 15 % masked tokens, that saves 85 % of the largest matrix
+product of a small BERT.
 """
 
 from dataclasses import dataclass
@@ -34,13 +34,13 @@ class DenseSpec:
     activation: Activation
     bias: bool = True
     norm: NormSpec | None = None
-    dropout: float = 0.0  # before it
+    dropout: float = 0.0  # on its input
 
 
 @dataclass(frozen=True)
 class HeadSpec:
     kind: HeadKind
-    outputs: int  # vocabulary or labels; 0: no output layer (a bare pooler)
+    outputs: int  # vocabulary size or labels; 0: no output layer (BERT's pooler alone)
     pool: Literal["every", "first", "last", "mean"] = "every"
     dense: DenseSpec | None = None
     bias: Literal["trained", "fixed", "none"] = "trained"
@@ -62,12 +62,12 @@ class Head(nn.Module):
             self.out.bias.requires_grad_(False)
 
     def forward(self, hidden_TW: Tensor, batch: Packed, rows: Tensor | None = None) -> Tensor:
-        """`rows` picks the tokens to score; without it all are. Pooled heads give one row per sequence."""
+        """Logits of the tokens in `rows` (default: all), or of each sequence if the head pools."""
         x = self.prepare(hidden_TW, batch, rows)
         return x if self.out is None else self.out(x)
 
     def prepare(self, hidden_TW: Tensor, batch: Packed, rows: Tensor | None = None) -> Tensor:
-        """Everything but the output layer, which `loss.vocabulary_loss` computes together with the loss."""
+        """The input of the output layer. `loss.vocabulary_loss` fuses the output layer with the loss."""
         x = hidden_TW if rows is None else hidden_TW[rows]
         x = self._pool(x, batch)
         if self.dense is not None:
@@ -91,8 +91,8 @@ class Head(nn.Module):
 
 
 def mean_of_each(x_TW: Tensor, batch: Packed) -> Tensor:
-    """The mean vector of each sequence, (S, W)."""
+    """The mean hidden state of each sequence, (S, W)."""
     lengths = batch.starts.diff()
-    owner = torch.repeat_interleave(lengths, output_size=len(x_TW))  # without its size, a GPU would be waited for
+    owner = torch.repeat_interleave(lengths, output_size=len(x_TW))  # without output_size, this synchronizes with a GPU
     total = x_TW.new_zeros(len(batch.lengths), x_TW.shape[-1]).index_add(0, owner, x_TW)
     return total / lengths[:, None]

@@ -1,7 +1,7 @@
 """Initial weights: each parameter's values depend only on the seed and the parameter's own full name.
 
-So a model with another head, more layers or fewer of them starts with the same values everywhere else, and every
-process of a sharded model can draw its own parameters alone.
+So a model with another head or another number of layers starts with the same values everywhere else, and each process
+of a sharded model can draw its own parameters.
 
 | parameter | distribution |
 |---|---|

@@ -1,4 +1,4 @@
-"""Which of our kernels serve a network, and why one does not: a lost kernel costs speed, so it is said."""
+"""Which C kernels a network uses, and why not the others: without them training is slower."""
 
 from torch import device as Device
 from torch import dtype as DType
@@ -13,41 +13,41 @@ _KERNEL_NAMES = ("attention", "layers")
 
 
 def lost_kernels(network: Network) -> dict[str, str]:
-    """By kernel, why this network's steps go without it; empty if all serve."""
+    """The kernels this network cannot use, each with the reason."""
     weight = next(network.parameters())
-    if (reason := _unfit(weight.device, weight.dtype)) is not None:
+    if (reason := _tensor_reason(weight.device, weight.dtype)) is not None:
         return dict.fromkeys(_KERNEL_NAMES, reason)
     lost = {name: reason for name, reason in missing_kernels().items() if reason is not None}
-    if "attention" not in lost and (reason := _unattended(network)) is not None:
+    if "attention" not in lost and (reason := _attention_reason(network)) is not None:
         lost["attention"] = reason
     return lost
 
 
 def kernel_lines(network: Network) -> list[str]:
-    """For a run's log."""
+    """A line per kernel, for a run's log."""
     lost = lost_kernels(network)
     return [f"kernel {name}: {f'not used: {lost[name]}' if name in lost else 'in use'}" for name in _KERNEL_NAMES]
 
 
 def missing_kernels() -> dict[str, str | None]:
-    """Why each cannot serve on this machine; none if it can."""
+    """Why each kernel is not available on this machine. None: it is."""
     load_attention_kernels(), load_layer_kernels()
     return {name: why_missing(name) for name in _KERNEL_NAMES}
 
 
-def _unfit(device: Device, dtype: DType) -> str | None:
+def _tensor_reason(device: Device, dtype: DType) -> str | None:
     if device.type != "cpu":
-        return f"it runs on the CPU, and the weights are on {device.type}"
-    return None if dtype == float32 else f"it takes fp32, and the weights are in {str(dtype).removeprefix('torch.')}"
+        return f"it needs a CPU; the weights are on {device.type}"
+    return None if dtype == float32 else f"it needs fp32; the weights are {str(dtype).removeprefix('torch.')}"
 
 
-def _unattended(network: Network) -> str | None:
+def _attention_reason(network: Network) -> str | None:
     stacks = [stack for stack in (network.encoder, network.decoder) if stack is not None]
     if not stacks:
         return "this network has no attention"
     if any(stack.relative is not None for stack in stacks):
-        return "relative positions are a bias on the scores, and it takes none"
+        return "it does not support the bias of relative positions"
     wide = register_width()
     widths = {block.attention.head_width for stack in stacks for block in stack.spec.blocks}
     unfit = sorted(width for width in widths if width % wide)
-    return f"heads are {unfit[0]} wide, and it takes multiples of {wide}" if unfit else None
+    return f"the head width, {unfit[0]}, is not a multiple of {wide}" if unfit else None

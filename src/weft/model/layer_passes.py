@@ -1,9 +1,9 @@
-"""The passes of `layers.c` as operators of torch, and as functions with gradients.
+"""The functions of `layers.c` as torch operators, and as autograd functions.
 
-An operator allocates what it gives and hands the places to C. For fake tensors it only allocates: shapes are the same.
-What an operator gives never shares memory with what it takes, as torch demands. `Rms` and `Layer` do give their input
-again, so that the gradients of both ways meet in one pass; they are functions with a gradient, not operators. Dropout's
-seed is a tensor: drawing it is then a step of the graph like any other.
+An operator allocates its outputs and passes their addresses to C. For fake tensors it only allocates. Outputs of an
+operator never share memory with its inputs, as torch demands. The autograd functions `Rms` and `Layer` do return their
+input again, so that one backward pass adds both gradients. Dropout's seed is a tensor, so drawing it is part of a
+traced graph.
 """
 
 import ctypes
@@ -44,13 +44,13 @@ def library() -> ctypes.CDLL:
 
 
 def _run(name: str, tensors: Sequence[Tensor | None], numbers: Sequence[Any]) -> None:
-    held = [None if x is None else x.contiguous() for x in tensors]  # those that are given out are so already
-    places = [None if x is None else x.data_ptr() for x in held]
-    getattr(library(), f"weft_{name}")(*places, *numbers, threads())
+    inputs = [None if x is None else x.contiguous() for x in tensors]  # outputs are contiguous already
+    addresses = [None if x is None else x.data_ptr() for x in inputs]
+    getattr(library(), f"weft_{name}")(*addresses, *numbers, threads())
 
 
 def _run_nothing(name: str, tensors: Sequence[Tensor | None], numbers: Sequence[Any]) -> None:
-    """For tensors that have no numbers."""
+    """For fake tensors."""
 
 
 def _operator(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -90,7 +90,7 @@ def _layer(
     dropout: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y, x + drop(s) (empty without s), and the mean and scale of each row."""
+    """Returns y, x + drop(s) (empty without s), and each row's mean and scale."""
     y, total, stats = x.new_empty(x.shape), x.new_empty(0 if s is None else x.shape), x.new_empty(x.shape[0], 2)
     if run is _run:
         run("layer", [x, s, gain, bias, total, y, stats], [*x.shape, epsilon, *_draw(dropout, seed)])
@@ -111,7 +111,7 @@ def _layer_backward(
     dropout: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of the sum, of what was dropped from (empty without dropout), of gain and bias."""
+    """Gradients of the sum, of s (empty without dropout), of gain and bias."""
     out, gains, biases = total.new_empty(total.shape), _partial(gain), _partial(gain)
     less = total.new_empty(0 if seed is None else total.shape)
     if run is _run:
@@ -170,7 +170,7 @@ def _heads_backward(
     queries: int,
     keys: int,
 ) -> tuple[Tensor, Tensor]:
-    """Of x, and of both gains (2, width)."""
+    """Gradients of x and of both gains (2, width)."""
     out, gains = x.new_empty(x.shape), x.new_empty(library().weft_chunks(), 2, x.shape[2])
     given = [grad, x, query_gain, key_gain, cos, sin, scales, out, gains]
     run("heads_backward", given, [x.shape[0], queries, keys, *x.shape[1:]])
@@ -178,12 +178,12 @@ def _heads_backward(
 
 
 def _partial(gain: Tensor) -> Tensor:
-    """Gradients of weights before they are added up; see layers.c."""
+    """Partial sums of a weight's gradient; see layers.c."""
     return gain.new_empty(library().weft_chunks(), *gain.shape)
 
 
 def _draw(dropout: float, seed: Tensor | None) -> tuple[float, int, int]:
-    """The share that stays, a seed, and the number below which a hash drops."""
+    """The probability to keep, the seed, and the threshold below which a hash means zero."""
     return 1 - dropout, 0 if seed is None else int(seed), min(round(dropout * 2**32), 2**32 - 1)
 
 
@@ -205,7 +205,7 @@ class Rms(torch.autograd.Function):
 
 
 class Layer(torch.autograd.Function):
-    """(norm(sum), sum), sum = x + drop(s), or x."""
+    """(norm(sum), sum), where sum = x + drop(s), or x without s."""
 
     @staticmethod
     def forward(

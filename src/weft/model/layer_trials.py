@@ -1,6 +1,6 @@
-"""Each pass of `layers.c` against its formula, once before a process trusts them.
+"""Each function of `layers.c` is compared with its formula once per process, before it is used.
 
-With numbers of their own: a training run's dropout must not notice.
+The random numbers come from generators of their own: the default generator of a training run is not advanced.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,12 +17,12 @@ _ROWS, _WIDTH, _EPSILON = 5, 34, 1e-6
 
 
 def _numbers(*shapes: Sequence[int]) -> list[Tensor]:
-    chance = torch.Generator().manual_seed(0)
-    return [torch.randn(*shape, generator=chance, dtype=torch.float32, requires_grad=True) for shape in shapes]
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(*shape, generator=generator, dtype=torch.float32, requires_grad=True) for shape in shapes]
 
 
 def _agree(ours: Iterable[Tensor], formula: Iterable[Tensor], leaves: Sequence[Tensor]) -> bool:
-    """In what they give, and in the gradients of all that comes in."""
+    """Whether outputs and gradients of all inputs are equal."""
     sides = []
     for outs in (list(ours), list(formula)):
         wanted = [one.detach().clone() for one in _numbers(*(out.shape for out in outs))]
@@ -36,7 +36,7 @@ def _rms_norm(_: Any) -> bool:
 
 
 def _layer_norm(_: Any) -> bool:
-    """Of x, and of a sum; with and without a bias."""
+    """With and without s, with and without a bias."""
     x, s, gain, bias = _numbers((_ROWS, _WIDTH), (_ROWS, _WIDTH), (_WIDTH,), (_WIDTH,))
     for total, other, shift in ((x, None, bias), (x + s, s, bias), (x, None, None), (x + s, s, None)):
         leaves = [one for one in (x, other, gain, shift) if one is not None]
@@ -47,7 +47,7 @@ def _layer_norm(_: Any) -> bool:
 
 
 def _dropout(_: Any) -> bool:
-    """What is dropped is zero in s and in its gradient; the rest is raised."""
+    """Dropped elements are zero in s and in its gradient, the others are scaled."""
     x, s, gain, bias = _numbers((_ROWS, _WIDTH), (_ROWS, _WIDTH), (_WIDTH,), (_WIDTH,))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -1,7 +1,7 @@
-/* What stands between a layer's matrix products, one pass over memory each, forward and backward. See fused_layers.py.
+/* The operations between a layer's matrix products, one pass over memory each, forward and backward. See fused_layers.py.
 
-   Gradients of weights are summed over CHUNKS ranges of rows, each in its order, so that the sum does not depend on how
-   many threads there are. What is dropped is a hash of the place, drawn again backward instead of kept. */
+   Gradients of weights are summed within CHUNKS ranges of rows, in order, so the result does not depend on the number of
+   threads. The dropout mask is a hash of the element's index: the backward pass recomputes it. */
 
 #include "numbers.h"
 
@@ -14,7 +14,7 @@
 
 int64_t weft_chunks(void) { return CHUNKS; }
 
-/* RMSNorm: y = x scale gain, scale = 1 / √(mean x² + ε), which is kept. */
+/* RMSNorm: y = x scale gain, scale = 1 / √(mean x² + ε). `scales` receives the scale of each row. */
 void weft_rms(const float *x, const float *gain, float *y, float *scales, int64_t rows, int64_t width, float epsilon,
               int threads)
 {
@@ -51,12 +51,12 @@ void weft_rms_backward(const float *grad, const float *x, const float *gain, con
     }
 }
 
-/* LayerNorm of a sum: sum = x + kept s / keep,   y = (sum − mean) scale gain + bias. Without s, sum is not written. */
+/* LayerNorm of a sum: sum = x + mask s / keep,   y = (sum − mean) scale gain + bias. Without s, sum is not written. */
 void weft_layer(const float *x, const float *s, const float *gain, const float *bias, float *sums, float *y,
                 float *stats, int64_t rows, int64_t width, float epsilon, float keep, uint32_t seed,
                 uint32_t threshold, int threads)
 {
-    const float raised = 1.0f / keep;
+    const float rescale = 1.0f / keep;
     EACH_CHUNK for (int64_t row = BEGIN; row < END; row++) {
         const float *from = x + row * width;
         float *to = y + row * width, total = 0, spread = 0;
@@ -64,9 +64,9 @@ void weft_layer(const float *x, const float *s, const float *gain, const float *
             const float *other = s + row * width;
             float *both = sums + row * width;
             if (keep < 1.0f) {
-                uint32_t place = mixed(seed ^ mixed((uint32_t)row));
+                uint32_t row_seed = hash32(seed ^ hash32((uint32_t)row));
                 SIMD for (int64_t i = 0; i < width; i++)
-                    both[i] = from[i] + other[i] * chosen(place, i, threshold, raised);
+                    both[i] = from[i] + other[i] * dropout_factor(row_seed, i, threshold, rescale);
             } else
                 SIMD for (int64_t i = 0; i < width; i++) both[i] = from[i] + other[i];
             from = both;
@@ -87,12 +87,12 @@ void weft_layer(const float *x, const float *s, const float *gain, const float *
 }
 
 /* With n = (x − mean) scale and u = grad gain:   out = scale (u − mean u − n mean(u n)) (+ more);   dropped (the
-   gradient of s, where some of it was dropped) = kept out / keep;   gains, biases (CHUNKS, width). */
+   gradient of s with dropout) = mask out / keep;   gains, biases (CHUNKS, width). */
 void weft_layer_backward(const float *grad, const float *x, const float *gain, const float *stats, const float *more,
                          float *out, float *dropped, float *gains, float *biases, int64_t rows, int64_t width,
                          float keep, uint32_t seed, uint32_t threshold, int threads)
 {
-    const float raised = 1.0f / keep;
+    const float rescale = 1.0f / keep;
     EACH_CHUNK {
         float *gain_part = gains + chunk * width, *bias_part = biases + chunk * width;
         memset(gain_part, 0, width * sizeof(float));
@@ -115,9 +115,9 @@ void weft_layer_backward(const float *grad, const float *x, const float *gain, c
             if (more) SIMD for (int64_t i = 0; i < width; i++) to[i] += add[i];
             if (dropped) {
                 float *less = dropped + row * width;
-                uint32_t place = mixed(seed ^ mixed((uint32_t)row));
+                uint32_t row_seed = hash32(seed ^ hash32((uint32_t)row));
                 SIMD for (int64_t i = 0; i < width; i++)
-                    less[i] = to[i] * chosen(place, i, threshold, raised);
+                    less[i] = to[i] * dropout_factor(row_seed, i, threshold, rescale);
             }
         }
     }
@@ -129,7 +129,7 @@ void weft_gate(const float *up, float *y, int64_t rows, int64_t inner, int threa
     EACH_CHUNK for (int64_t row = BEGIN; row < END; row++) {
         const float *a = up + row * 2 * inner, *b = a + inner;
         float *to = y + row * inner;
-        SIMD for (int64_t i = 0; i < inner; i++) to[i] = a[i] / (1.0f + power(-a[i])) * b[i];
+        SIMD for (int64_t i = 0; i < inner; i++) to[i] = a[i] / (1.0f + exp_fast(-a[i])) * b[i];
     }
 }
 
@@ -139,15 +139,16 @@ void weft_gate_backward(const float *grad, const float *up, float *out, int64_t 
         const float *a = up + row * 2 * inner, *b = a + inner, *g = grad + row * inner;
         float *to_a = out + row * 2 * inner, *to_b = to_a + inner;
         SIMD for (int64_t i = 0; i < inner; i++) {
-            float share = 1.0f / (1.0f + power(-a[i])), bent = a[i] * share;
-            to_a[i] = g[i] * b[i] * share * (1.0f + a[i] - bent);
-            to_b[i] = g[i] * bent;
+            float share = 1.0f / (1.0f + exp_fast(-a[i])), silu = a[i] * share;
+            to_a[i] = g[i] * b[i] * share * (1.0f + a[i] - silu);
+            to_b[i] = g[i] * silu;
         }
     }
 }
 
-/* Heads of queries and keys, (rows, count, width) of (rows, all, width): each normalised (if there is a gain) and
-   turned by its position's angles, (x_i, x_{i + width/2}) -> (a cos − b sin, b cos + a sin). The rest is copied. */
+/* x (rows, all, width) holds query heads, key heads, then value heads. Query and key heads are RMS-normalised (if there
+   is a gain) and rotated by the position's angles: (x_i, x_{i + width/2}) = (a, b) -> (a cos − b sin, b cos + a sin).
+   Value heads are copied. */
 void weft_heads(const float *x, const float *query_gain, const float *key_gain, const float *cosine, const float *sine,
                 float *y, float *scales, int64_t rows, int64_t queries, int64_t keys, int64_t all, int64_t width,
                 float epsilon, int threads)
@@ -181,7 +182,7 @@ void weft_heads(const float *x, const float *query_gain, const float *key_gain, 
     }
 }
 
-/* gains (CHUNKS, 2, width): of queries, of keys. */
+/* gains (CHUNKS, 2, width): gradients of the query gain and of the key gain. */
 void weft_heads_backward(const float *grad, const float *x, const float *query_gain, const float *key_gain,
                          const float *cosine, const float *sine, const float *scales, float *out, float *gains,
                          int64_t rows, int64_t queries, int64_t keys, int64_t all, int64_t width, int threads)
@@ -195,7 +196,7 @@ void weft_heads_backward(const float *grad, const float *x, const float *query_g
                 const float *g = grad + (row * all + head) * width, *from = x + (row * all + head) * width;
                 const float *gain = head < queries ? query_gain : key_gain;
                 float *to = out + (row * all + head) * width;
-                SIMD for (int64_t i = 0; i < half; i++) { /* turned back */
+                SIMD for (int64_t i = 0; i < half; i++) { /* rotate back */
                     to[i] = g[i] * cos[i] + g[half + i] * sin[i];
                     to[half + i] = g[half + i] * cos[i] - g[i] * sin[i];
                 }

@@ -1,11 +1,11 @@
-"""Cross-entropy over the vocabulary, together with the matrix product that makes the logits.
+"""Cross-entropy over the vocabulary, fused with the matrix product of the output layer.
 
 −Σ log softmax(x Wᵀ + b)[target], with label smoothing ε (Szegedy et al. 2016; Vaswani et al. 2017, section 5.4):
-the target's share is 1 − ε and ε is spread over the vocabulary.
+the target's probability is 1 − ε, and ε is spread evenly over the vocabulary.
 
-The gradient of the logits is softmax − target, known as soon as the logits are. So the backward products are done at
-once, block by block of rows, and neither logits nor their gradient outlive a block. Written as three separate
-operations it would keep four tensors of (rows, vocabulary) and cost a small BERT a tenth of its step on CPU.
+The gradient of the logits is softmax − target, which is known in the forward pass. So the backward products are
+computed there, block by block of rows, and no block's logits or gradients are kept. Three separate operations would
+keep four tensors of (rows, vocabulary) and cost a small BERT a tenth of its step on CPU.
 """
 
 from typing import Any
@@ -23,11 +23,11 @@ _CUDA_SHARE = 1 / 64  # of a GPU's memory, for the logits of a block
 def vocabulary_loss(
     head: Head, prepared_NW: Tensor, targets_N: Tensor, *, scale: float = 1.0, smoothing: float = 0.0
 ) -> Tensor:
-    """`scale` × the summed loss of the rows that `head.prepare` gave. Take 1 / (scored tokens) for the mean."""
+    """`scale` × the summed loss of the rows from `head.prepare`. For the mean, scale = 1 / rows."""
     weight, bias = head.out.weight, head.out.bias
     device = prepared_NW.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    with torch.autocast(device, enabled=False):  # the precision of each product is chosen here, not per operation
+    with torch.autocast(device, enabled=False):  # `dtype` sets the precision of the products
         return _VocabularyLoss.apply(
             prepared_NW, weight, bias, targets_N, scale, smoothing, dtype, torch.is_grad_enabled()
         )
@@ -83,15 +83,15 @@ class _VocabularyLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.grads is None:
-            raise RuntimeError("the vocabulary loss can be backpropagated once")
-        grads, ctx.grads = ctx.grads, None  # whoever keeps the loss, to log it, does not keep these
-        if upstream.device.type != "cpu" or upstream != 1.0:  # loss.backward() hands down exactly 1
+            raise RuntimeError("the vocabulary loss can be backpropagated only once")
+        grads, ctx.grads = ctx.grads, None  # a loss that is kept for logging does not hold these
+        if upstream.device.type != "cpu" or upstream != 1.0:  # loss.backward() passes exactly 1
             grads = tuple(None if grad is None else grad * upstream for grad in grads)
         return (*grads, None, None, None, None, None)
 
 
 def _sum_of_losses(logits: Tensor, right: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Also turns the logits, in place, into exp(logits − their maximum), and gives the sum of these, (rows, 1)."""
+    """The summed loss, and each row's sum of exponentials (rows, 1). Overwrites logits by exp(logits − maximum)."""
     wanted = logits.gather(1, right)
     if smoothing:
         wanted = (1 - smoothing) * wanted + smoothing * logits.mean(1, keepdim=True)

@@ -1,10 +1,10 @@
-"""Embeddings + stacks + heads: a whole model.
+"""A whole model: embeddings, stacks, heads.
 
     BERT      embed -> encoder -> heads              GPT, Llama   embed -> decoder -> heads
     T5        embed -> encoder ─┐                    LSTM         embed -> recurrent -> heads
               embed -> decoder <┘-> heads
 
-`Architecture` says what it is, brick by brick, and is all that is needed to build it; `Network` computes.
+`Architecture` holds all settings; `Network` is the module built from them.
 """
 
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Architecture:
     decoder: StackSpec | None = None
     recurrent: RecurrentSpec | None = None
     heads: tuple[HeadSpec, ...] = ()
-    shared_embedding: bool = True  # encoder and decoder read one token embedding
+    shared_embedding: bool = True  # encoder and decoder share the token embedding
     init: InitSpec = field(default_factory=InitSpec)
 
     @property
@@ -106,22 +106,22 @@ class Network(nn.Module):
         return self.decoder((self.decoder_embed or self.embed)(target), target, memory, source)
 
     def forward_with_past(self, batch: Packed, past: Past | RecurrentPast) -> Tensor:
-        """Hidden states of tokens that follow those in `past`, which keeps them as well. What is written, not what it
-        is written from: of an encoder–decoder, the decoder's side.
+        """Hidden states (T, W) of tokens that follow those in `past`, and add them to `past`. Of an encoder–decoder:
+        the decoder's.
         """
         x = (self.decoder_embed or self.embed)(batch)
         return self.decoder(x, batch, past=past) if self.recurrent is None else self.recurrent(x, batch, past)
 
 
 def create_network(architecture: Architecture, seed: int = 0) -> Network:
-    """A network with fresh weights."""
+    """A network with initial weights."""
     network = Network(architecture)
     initialize(network, architecture.init, layers=architecture.layers, seed=seed)
     return network
 
 
 def outline(architecture: Architecture) -> Network:
-    """The network without memory behind its parameters: names, shapes and counts of any size at once."""
+    """The network on the meta device: names and shapes of any size, without memory."""
     with torch.device("meta"):
         return Network(architecture)
 

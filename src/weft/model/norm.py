@@ -1,4 +1,4 @@
-"""Normalisation of each token's vector.
+"""Normalisation of each token's hidden state.
 
 LayerNorm (Ba et al. 2016):   y = (x − mean x) / √(var x + ε) · g + b
 RMSNorm (Zhang & Sennrich 2019):   y = x / √(mean x² + ε) · g

@@ -1,4 +1,4 @@
-/* Numbers that a loop makes several of at once: powers of e, and chance. */
+/* exp and random dropout factors that compilers can vectorize. */
 
 #pragma once
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A hash whose every bit depends on all of x (Wellons). */
-static inline uint32_t mixed(uint32_t x)
+/* An integer hash: every bit of the result depends on every bit of x (Wellons). */
+static inline uint32_t hash32(uint32_t x)
 {
     x ^= x >> 16;
     x *= 0x7feb352dU;
@@ -17,12 +17,12 @@ static inline uint32_t mixed(uint32_t x)
     return x ^ (x >> 16);
 }
 
-/* e^x to 1e-7, without a branch: 2^n e^r, r by a polynomial (Cephes). What is no number stays none. */
-static inline float power(float x)
+/* e^x with a relative error of 1e-7, without branches: 2^n e^r, e^r by a polynomial (Cephes). NaN stays NaN. */
+static inline float exp_fast(float x)
 {
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
-    float n = x * 1.44269504088896341f + 12582912.0f; /* rounds */
+    float n = x * 1.44269504088896341f + 12582912.0f; /* rounds to an integer */
     int32_t bits;
     memcpy(&bits, &n, 4);
     n -= 12582912.0f;
@@ -40,8 +40,8 @@ static inline float power(float x)
     return y * factor;
 }
 
-/* 0 or `raised`, by chance: the number `i` of a row that has its own `seed`. */
-static inline float chosen(uint32_t seed, int64_t i, uint32_t threshold, float raised)
+/* 0 or `rescale` at random, for element `i` of a row with its own `seed`. */
+static inline float dropout_factor(uint32_t seed, int64_t i, uint32_t threshold, float rescale)
 {
-    return mixed(seed + (uint32_t)i * 0x9e3779b9U) >= threshold ? raised : 0.0f;
+    return hash32(seed + (uint32_t)i * 0x9e3779b9U) >= threshold ? rescale : 0.0f;
 }

@@ -1,9 +1,8 @@
 """A batch without padding.
 
-Sequences of any lengths are laid end to end: `tokens` (T,) holds all their ids, `positions` (T,) each token's place
-in its own sequence, `starts` (S+1,) the offset at which each sequence begins, closed by T. Linear layers, norms and
-embeddings never look at the boundaries; only attention and pooling do. `lengths` repeats `starts` as Python numbers,
-so that choosing an attention kernel does not wait for the device.
+Sequences are concatenated: `tokens` (T,) holds all ids, `positions` (T,) each token's position in its own sequence,
+`starts` (S+1,) the offset of each sequence, and T at the end. Only attention and pooling look at the boundaries.
+`lengths` holds the same as `starts` in Python integers, so that choosing a kernel does not synchronize with the device.
 """
 
 from collections.abc import Sequence
@@ -23,10 +22,10 @@ class Packed:
     positions: Tensor
     starts: Tensor
     lengths: tuple[int, ...]
-    runs: tuple[tuple[int, int], ...]  # neighbours of equal length, (how many, length): one dense attention call each
+    runs: tuple[tuple[int, int], ...]  # neighbours of equal length, (count, length): one dense attention call each
     segments: Tensor | None = None
-    longest: int = field(init=False)  # these two once per batch, not in every layer
-    cuda_starts: Tensor = field(init=False)  # int32, as the variable-length kernel takes them; elsewhere `starts`
+    longest: int = field(init=False)  # computed once per batch, not in every layer
+    cuda_starts: Tensor = field(init=False)  # int32 for CUDA's variable-length kernel; on CPU `starts` itself
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "longest", max(self.lengths, default=0))
@@ -53,12 +52,12 @@ class Packed:
         )
 
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """One tensor per sequence out of a tensor with a row per token."""
+        """Split a tensor with a row per token into one tensor per sequence."""
         return rows.split(self.lengths)
 
 
 def pack(sequences: Sequence[TokenIds], segments: Sequence[TokenIds] | None = None) -> Packed:
-    """Lay the sequences end to end, in the order given. `segments` (BERT's A = 0, B = 1) has the same lengths."""
+    """Concatenate the sequences in the order given. `segments` (BERT's A = 0, B = 1) has the same lengths."""
     lengths = tuple(len(sequence) for sequence in sequences)
     starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     tokens = _concatenate(sequences)
@@ -76,12 +75,12 @@ def pack(sequences: Sequence[TokenIds], segments: Sequence[TokenIds] | None = No
 
 
 def order_by_length(sequences: Sequence[TokenIds]) -> list[int]:
-    """An order that puts equal lengths next to each other, longest first: fewer, larger attention calls."""
+    """Indices sorted by length, longest first. Equal lengths become neighbours: fewer, larger attention calls."""
     return sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
 
 
 def group_by_tokens(lengths: Sequence[int], most_tokens: int) -> list[range]:
-    """Cut a row of sequences into consecutive batches of at most `most_tokens` tokens (a longer one stands alone)."""
+    """Consecutive batches of at most `most_tokens` tokens. A longer sequence is a batch of its own."""
     cuts, size = [0], 0
     for index, length in enumerate(lengths):
         if size and size + length > most_tokens:

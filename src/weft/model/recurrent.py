@@ -1,5 +1,4 @@
-"""The LSTM language model, the baseline that Transformers replaced (Hochreiter & Schmidhuber 1997; Zaremba et al.
-2014).
+"""The LSTM language model, a historical baseline (Hochreiter & Schmidhuber 1997; Zaremba et al. 2014).
 
 c_t = σ(f_t) ⊙ c_{t−1} + σ(i_t) ⊙ tanh(g_t),   h_t = σ(o_t) ⊙ tanh(c_t),   (i, f, g, o)_t = W x_t + U h_{t−1} + b
 """
@@ -16,7 +15,7 @@ from weft.model.packed import Packed
 
 @dataclass
 class RecurrentPast:
-    """All that an LSTM keeps of what it has read: h and c, (layers, sequences, W) each."""
+    """The state after the tokens read so far: h and c, (layers, sequences, W) each."""
 
     state: tuple[Tensor, Tensor] | None = None
 
@@ -28,7 +27,7 @@ class RecurrentSpec:
 
 
 class Recurrent(nn.Module):
-    """Stands where a causal `Stack` stands: (T, W) -> (T, W)."""
+    """Takes the place of a causal `Stack`: (T, W) -> (T, W)."""
 
     def __init__(self, spec: RecurrentSpec, width: int) -> None:
         super().__init__()

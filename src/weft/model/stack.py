@@ -1,6 +1,6 @@
-"""Blocks on top of each other: an encoder (everyone sees everyone) or a decoder (nobody looks ahead).
+"""Blocks in sequence: an encoder (bidirectional) or a decoder (causal).
 
-What all layers share is computed once here: the rotary table, T5's relative bias, the window of local attention.
+What several layers share is computed once here: rotary tables, T5's relative bias.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from weft.model.positions import Positions, Relative, RelativeBias, Rotary, rota
 
 @dataclass(frozen=True)
 class LocalSpec:
-    """Alternating attention (ModernBERT; Warner et al. 2024): layers in `layers` see `window` tokens to each side."""
+    """Local attention (ModernBERT; Warner et al. 2024): layers in `layers` see `window` tokens to each side."""
 
     layers: tuple[int, ...]
     window: int
@@ -32,9 +32,9 @@ class LocalSpec:
 class StackSpec:
     blocks: tuple[BlockSpec, ...]  # bottom first; `(block,) * layers` if all are equal
     causal: bool = False
-    cross: bool = False  # attends to an encoder's output as well
+    cross: bool = False  # with cross-attention to an encoder's output
     final_norm: bool = False  # after the last block; pre-norm stacks need one
-    first_norm: bool = True  # before the first attention
+    first_norm: bool = True  # before the first block's attention
     local: LocalSpec | None = None
     dropout: float = 0.0  # on the output
 
@@ -53,14 +53,14 @@ class StackSpec:
 
 
 class Past(Protocol):
-    """What a decoder keeps of the tokens it has read."""
+    """Keys and values of the tokens a decoder has read."""
 
     @property
     def layers(self) -> Sequence[LayerPast]: ...
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been read yet: then a batch stands by itself, and its own views are needed."""
+        """Whether nothing has been read yet, so that the batch attends to itself only."""
 
 
 class Stack(nn.Module):

@@ -1,7 +1,7 @@
-"""The family members: each a set of choices among the bricks, with the sizes its paper published.
+"""Model families with their published sizes.
 
-A family is a frozen dataclass of its own knobs (`Bert(layers=4, width=256, heads=4)`); `architecture(head, labels)`
-spells them out as bricks. `FAMILIES` lists them by the name a recipe uses.
+A family is a frozen dataclass of its settings (`Bert(layers=4, width=256, heads=4)`). `architecture(head, labels)`
+returns the `Architecture`. `FAMILIES` lists them by the name that recipes use.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ def design(
     positions: str | int | None = None,
     **knobs: Any,
 ) -> tuple[Family, Architecture]:
-    """A family's settings and the bricks they stand for, with its positions swapped if `positions` names others."""
+    """A family's settings and its architecture. `positions`: another position encoding by name, or a maximum length."""
     if labels < 1:
         raise RecipeError(f"labels must be at least 1, not {labels}.")
     if isinstance(positions, int):

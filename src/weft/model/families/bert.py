@@ -1,7 +1,7 @@
-"""Encoders that read both ways and guess masked words.
+"""Bidirectional encoders trained by masked language modelling.
 
 BERT (Devlin et al. 2019): post-norm encoder, learned positions, two segments; masked LM + next sentence.
-RoBERTa (Liu et al. 2019): the same network, positions counted from 2, no next-sentence head.
+RoBERTa (Liu et al. 2019): the same network, positions from 2 on, no next-sentence head.
 DistilBERT (Sanh et al. 2019): half the layers, no segments, no pooler.
 """
 
@@ -120,18 +120,20 @@ class Roberta(Bert):
     }
 
     vocabulary: int = 50_265
-    positions: int = 514  # 512, counted from pad + 1
+    positions: int = 514  # 512, from pad + 1 on
     segments: int = 1
     epsilon: float = 1e-5
     pad: int = 1
 
     def _position_table(self) -> Learned:
         if self.positions <= self.pad + 1:
-            raise RecipeError(f"{self.name}: {self.positions} positions counted from {self.pad + 1} leave none.")
+            raise RecipeError(
+                f"{self.name}: positions must be more than {self.pad + 1} (pad + 1), not {self.positions}."
+            )
         return Learned(self.positions, offset=self.pad + 1)
 
     def _masked(self) -> HeadSpec:
-        dense = DenseSpec("gelu", norm=self._norm())  # whatever the encoder's activation is
+        dense = DenseSpec("gelu", norm=self._norm())  # independent of the encoder's activation
         return HeadSpec("masked", self.vocabulary, dense=dense, tied=self.tied)
 
     def _heads(self, head: str, labels: int) -> tuple[HeadSpec, ...]:
@@ -154,7 +156,7 @@ class DistilBert(Bert):
     span_dropout: float = 0.1
 
     def _block(self) -> BlockSpec:
-        return replace(super()._block(), attention_dropout=0.0)  # it drops after the feedforward only
+        return replace(super()._block(), attention_dropout=0.0)  # dropout after the feedforward only
 
     def _heads(self, head: str, labels: int) -> tuple[HeadSpec, ...]:
         known = {

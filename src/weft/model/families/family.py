@@ -1,4 +1,4 @@
-"""What every family has: knobs, published sizes, a default head, and `architecture()` to spell it all out."""
+"""The base class of families: settings, published sizes, a default head, and `architecture()`."""
 
 from dataclasses import dataclass, fields, replace
 from types import UnionType
@@ -10,7 +10,7 @@ from weft.model.heads import HeadSpec
 from weft.model.network import Architecture
 from weft.model.positions import Learned, Positions, Relative, Rotary, Sinusoidal
 
-# More than this is a slip of the keyboard or a hostile file, not a model.
+# Larger values are typing errors or hostile files.
 LARGEST_SETTINGS = {
     "layers": 1_000,
     "decoder_layers": 1_000,
@@ -45,11 +45,11 @@ class Family:
                 raise RecipeError(f"{self.name}: {knob.name} must be at least {least}, not {value}.")
             if isinstance(value, int) and value > (most := LARGEST_SETTINGS.get(knob.name, _LARGEST_OTHERWISE)):
                 raise RecipeError(f"{self.name}: {knob.name} {value:,} is more than {most:,}.")
-            if isinstance(value, list):  # as YAML has it
+            if isinstance(value, list):  # from YAML
                 object.__setattr__(self, knob.name, tuple(value))
 
     def _check_number(self, name: str, value: float) -> None:
-        """Shares are below 1, and nothing is infinite, negative or not a number; frequencies are above 0."""
+        """Refuse NaN, infinity and negative numbers, dropout of 1 or more, and a theta of 0."""
         least = 1e-30 if "theta" in name else 0.0
         most = 1.0 if "dropout" in name else 1e12
         if not least <= value < most:  # false for NaN, too
@@ -57,12 +57,12 @@ class Family:
         object.__setattr__(self, name, float(value))
 
     def architecture(self, head: str | None = None, labels: int = 2) -> Architecture:
-        """The bricks. `head` as in `heads()`; none gives the family's own language-model head."""
+        """The architecture with this head. Default: the family's language-model head."""
         raise NotImplementedError
 
     @classmethod
     def sized(cls, size: str | None = None, /, **knobs: Any) -> Self:
-        """A published size by name, with any knob changed: `Bert.sized("mini", vocabulary=8000)`."""
+        """A published size by name, with single settings changed: `Bert.sized("mini", vocabulary=8000)`."""
         if size is not None and size not in cls.sizes:
             known = ", ".join(cls.sizes)
             raise RecipeError(f"{cls.name} has no size {size!r}{suggest(size, cls.sizes)}. Sizes: {known}.")
@@ -105,7 +105,7 @@ def _describe(kind: Any) -> str:
 
 
 def head_width(family: str, width: int, heads: int, given: int | None = None) -> int:
-    """The given one, or width / heads."""
+    """`given`, or width / heads. Raises RecipeError if that is not an integer."""
     if given is not None:
         return given
     if width % heads:
@@ -124,7 +124,7 @@ def token_head(kind: str, labels: int, dropout: float = 0.0) -> HeadSpec:
 
 
 def with_positions(architecture: Architecture, kind: str, longest: int) -> Architecture:
-    """The same architecture told where tokens stand in another way: learned, sinusoidal, rotary or relative."""
+    """The same architecture with other positions: learned, sinusoidal, rotary or relative."""
     makers: dict[str, Positions] = {
         "learned": Learned(longest),
         "sinusoidal": Sinusoidal(longest),
@@ -134,7 +134,7 @@ def with_positions(architecture: Architecture, kind: str, longest: int) -> Archi
     if kind not in makers:
         raise RecipeError(f"There are no positions {kind!r}{suggest(kind, makers)}. Positions: {', '.join(makers)}.")
     if architecture.recurrent is not None:
-        raise RecipeError("An LSTM reads in order and takes no positions.")
+        raise RecipeError("An LSTM has no position encoding: leave out model.positions.")
     stacks = [stack for stack in (architecture.encoder, architecture.decoder) if stack is not None]
     for width in (block.attention.head_width for stack in stacks for block in stack.blocks):
         if kind == "rotary" and width % 2:

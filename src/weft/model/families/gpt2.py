@@ -1,6 +1,4 @@
-"""GPT-2 (Radford et al. 2019) and GPT-3's sizes (Brown et al. 2020): pre-norm decoder, learned positions, tied
-output.
-"""
+"""GPT-2 (Radford et al. 2019), with GPT-3's sizes (Brown et al. 2020): a pre-norm decoder with learned positions."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -76,7 +74,7 @@ class Gpt2(Family):
 
 
 def causal_heads(family: Family, head: str, labels: int, tied: bool, dropout: float) -> tuple[HeadSpec, ...]:
-    """The heads of a decoder: a sequence is known at its last token, the only one that has seen all of it."""
+    """The heads of a decoder. Sequence heads read the last token, the only one that sees the whole sequence."""
     known = {
         "causal": (HeadSpec("causal", family.vocabulary, bias="none", tied=tied),),
         "sequence": (HeadSpec("sequence", labels, "last", bias="none"),),

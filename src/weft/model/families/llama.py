@@ -1,5 +1,5 @@
-"""The modern decoder. Llama (Touvron et al. 2023): pre-RMSNorm, rotary positions, SwiGLU, no biases, grouped-query
-attention. Qwen3 (Yang et al. 2025) is the same with queries and keys normalised per head.
+"""Llama (Touvron et al. 2023): a pre-norm decoder with RMSNorm, rotary positions, SwiGLU, no biases, and grouped-query
+attention. Qwen3 (Yang et al. 2025) also normalises queries and keys per head.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Llama(Family):
     heads: int = 32
     key_value_heads: int | None = None  # as `heads`
     head_width: int | None = None  # width / heads
-    inner: int | None = None  # ⅔ of 4 × width, rounded up to a multiple of 32: as many weights as a plain layer of 4 ×
+    inner: int | None = None  # 8/3 × width rounded up to a multiple of 32: as many weights as ungated
     positions: int = 2048
     theta: float = 10_000.0
     scaling: LinearScaling | Llama3Scaling | None = None

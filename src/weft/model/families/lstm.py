@@ -24,7 +24,7 @@ class Lstm(Family):
     vocabulary: int = 10_000
     layers: int = 2
     width: int = 650
-    heads: int = 1  # it has none, and takes the setting so that a recipe can swap its family and nothing else
+    heads: int = 1  # ignored; lets a recipe change only `family`
     dropout: float = 0.0
     tied: bool = True  # Press & Wolf 2017
 

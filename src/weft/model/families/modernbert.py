@@ -1,5 +1,5 @@
 """The modern encoder. ModernBERT (Warner et al. 2024): pre-norm without biases, rotary positions, gated GELU, and
-local attention in two layers out of three: a global layer, then two that see 64 tokens to each side.
+local attention in two layers out of three (64 tokens to each side).
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class ModernBert(Family):
     heads: int = 12
     inner: int | None = None  # 1.5 × width
     positions: int = 8192
-    window: int = 128  # both sides together
+    window: int = 128  # tokens on both sides together
     local_layers: tuple[int, ...] | None = None  # all but every third
     theta: float = 160_000.0
     local_theta: float = 10_000.0

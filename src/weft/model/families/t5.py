@@ -1,6 +1,6 @@
-"""T5 (Raffel et al. 2020): pre-RMSNorm encoder–decoder with relative position biases, everything as text to text.
+"""T5 (Raffel et al. 2020): a pre-norm text-to-text encoder–decoder with RMSNorm and relative position biases.
 
-v1.0 has a plain ReLU feedforward and a tied output; v1.1 (Shazeer 2020) a gated GELU and an output of its own.
+v1.0 has a plain ReLU feedforward and a tied output matrix; v1.1 (Shazeer 2020) has gated GELU and an untied one.
 """
 
 from dataclasses import dataclass, replace
@@ -59,8 +59,8 @@ class T5(Family):
     def architecture(self, head: str | None = None, labels: int = 2) -> Architecture:
         if self.buckets < 4 or self.distance <= self.buckets // 2:
             raise RecipeError(
-                f"t5: {self.buckets} buckets up to distance {self.distance}: there must be at least 4, and "
-                "the distance must be more than half of them."
+                f"t5: buckets is {self.buckets} and distance {self.distance}; buckets must be at least 4, and "
+                "distance more than half of buckets."
             )
         encoder = StackSpec((self._block(),) * self.layers, final_norm=True, dropout=self.dropout)
         decoder = replace(

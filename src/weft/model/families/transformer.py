@@ -1,6 +1,6 @@
 """The original encoder–decoder (Vaswani et al. 2017): post-norm, sinusoidal positions, embeddings scaled by √W.
 
-Saved as Hugging Face's `marian`, which is this network; Marian's own checkpoints use SiLU instead of ReLU.
+Saved as Hugging Face's `marian`, which is the same network. Marian's own checkpoints use SiLU instead of ReLU.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Transformer(Family):
         )
         head = head or self.default_head
         known = {
-            # Marian keeps a bias of the logits that is stored but not trained.
+            # Marian has a bias on the logits that is stored but not trained.
             "seq2seq": (HeadSpec("seq2seq", self.vocabulary, bias="fixed", tied=self.tied),),
             "none": (),
         }
