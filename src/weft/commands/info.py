@@ -1,6 +1,7 @@
-"""What is in a folder or recipe: facts as one dictionary, for people and for programs.
+"""`weft info`: what a folder or recipe holds, as one dictionary.
 
-Of weights only the headers are read, and a tied matrix where it is stored twice; every check of loading is made.
+A model is checked as when it is loaded, but of its weights only the headers are read (and a tied matrix that is stored
+twice).
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ def describe(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What weft computes with here, and which of its kernels serve."""
+    """Versions, devices, and which of weft's C kernels are in use."""
     import torch
 
     from weft.generate.layer_kernel import missing_generation_kernels
@@ -52,13 +53,13 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _describe_run(folder: Path) -> dict[str, Any]:
-    """How far a run is, or what came out of it."""
+    """The progress of a run, or its results."""
     from weft.train.training_log import read_metrics
 
     facts, metrics = read_json(folder / MANIFEST), read_metrics(folder)
     last = {key: value for key, value in (metrics[-1] if metrics else {}).items() if key != "sample"}
     stage = "finetune" if "finetune" in facts["asked"] and "pretrain" not in facts["asked"] else "pretrain"
-    state = "finished" if "results" in facts else f"not finished; weft {stage} --resume goes on with it"
+    state = "finished" if "results" in facts else f"not finished; weft {stage} --resume continues it"
     return {
         "run": str(folder),
         "name": facts["asked"].get("name"),
@@ -85,6 +86,7 @@ def _describe_model(folder: Path) -> dict[str, Any]:
     tokenizer = read_tokenizer(folder)
     facts = _describe_network(network, description.head)
     facts |= {"format": description.config["model_type"], "notes": list(description.notes)}
+    facts |= _describe_training(folder)
     if description.labels and facts["head"] in ("sequence", "token"):
         facts["labels"] = list(description.labels)
     facts["tokenizer"] = (
@@ -94,6 +96,36 @@ def _describe_model(folder: Path) -> dict[str, Any]:
         str(file.relative_to(folder)): file.stat().st_size for file in sorted(folder.rglob("*")) if file.is_file()
     }
     return {"folder": str(folder), **facts}
+
+
+def _describe_training(folder: Path) -> dict[str, Any]:
+    """The task and the score, as far as the model's weft.json or its run's says."""
+    known = known_facts(folder)
+    task, results = known.get("task"), known.get("results")
+    found: dict[str, Any] = {"task": task.get("name")} if isinstance(task, dict) else {}
+    run = known_facts(folder.parent)
+    judged = run.get("results") if run.get("kind") == "run" and folder.name == "model" else None
+    if score := _score(judged) or _score(results):
+        found["score"] = score
+    return found
+
+
+def _score(results: Any) -> str | None:
+    """In one line. weft.json may be anybody's, so what it lacks is no error."""
+    from weft.metrics.rounding import rounded
+    from weft.tasks.judging.verdict import verdict_line
+
+    try:
+        if "figures" in results:
+            return verdict_line(results)
+        validation = results["validation"]
+        if "perplexity" in validation:
+            return f"validation perplexity {rounded('perplexity', validation['perplexity'])}"
+        figures = {name.removeprefix("validation_"): value for name, value in validation.items()}
+        name = next((name for name, value in figures.items() if value == results.get("score")), "loss")
+        return f"validation {name} {rounded(name, figures[name])}"
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
+        return None
 
 
 def _describe_recipe(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
