@@ -1,9 +1,9 @@
 """The model before tuning, for comparison with the tuned one: what do its vectors say about the task?
 
 One vector per text, as `Model.embed` computes it (with the folder's own pooling), from the weights that tuning starts
-with. Similarity is their cosine, without any training; classes are predicted by logistic regression on them. That
-trains on at most `MOST_EXAMPLES` examples and `MOST_TOKENS` tokens, and on half of the tokens that tuning reads. It
-costs about a sixth of tuning's time, which includes the backward pass.
+with. Similarity is their cosine, without any training. Classes are predicted by a linear probe: logistic regression on
+the vectors. It trains on a sample of the training data, at most half of the tokens that tuning reads. So it costs about
+a sixth of tuning's time, which includes the backward pass.
 """
 
 import time
@@ -28,8 +28,8 @@ from weft.tasks.scored_task import VectorTask
 from weft.tasks.task import Task
 from weft.tokenizer.tokenizer import Tokenizer
 
-MOST_EXAMPLES, LEAST_TOKENS, MOST_TOKENS = 10_000, 20_000, 500_000
-LEAST_EXAMPLES = 10
+MOST_PROBE_EXAMPLES, LEAST_PROBE_TOKENS, MOST_PROBE_TOKENS = 10_000, 20_000, 500_000
+LEAST_PROBE_EXAMPLES = 10
 SHARE_OF_TUNING = 0.5  # of the tokens that tuning reads
 
 
@@ -62,8 +62,8 @@ def ask_untuned(
     def embed(texts: Sequence[str]) -> np.ndarray:
         return embed_texts(network, input_spec.tokenizer, pooling, texts, most)
 
-    tokens = min(MOST_TOKENS, max(LEAST_TOKENS, int(SHARE_OF_TUNING * tuning_tokens)))
-    some = _affordable(task, some_of(train, MOST_EXAMPLES, 0), input_spec.tokenizer, most, tokens)
+    tokens = min(MOST_PROBE_TOKENS, max(LEAST_PROBE_TOKENS, int(SHARE_OF_TUNING * tuning_tokens)))
+    some = _affordable(task, some_of(train, MOST_PROBE_EXAMPLES, 0), input_spec.tokenizer, most, tokens)
     name, answers, training_examples = task.untuned(some, examples, embed)
     network.train(was_training)
     return Untuned(name, answers, training_examples, time.perf_counter() - began)
@@ -97,4 +97,4 @@ def _affordable(task: Task, train: list[Example], tokenizer: Tokenizer, most: in
     """An even sample that has about `most_in_all` tokens at most."""
     texts = [" ".join(task.compared_texts(one)) for one in train]
     spent = sum(len(ids) for ids in tokenizer.encode_many(texts, 2 * most))
-    return some_of(train, max(LEAST_EXAMPLES, int(len(train) * most_in_all / max(int(spent), 1))), 0)
+    return some_of(train, max(LEAST_PROBE_EXAMPLES, int(len(train) * most_in_all / max(int(spent), 1))), 0)
