@@ -38,9 +38,16 @@ class Gauge:
     """
 
     def __init__(
-        self, what: str, total_bytes: int = 0, unit: str = "documents", *, total_items: int | None = None
+        self,
+        what: str,
+        total_bytes: int = 0,
+        unit: str = "documents",
+        *,
+        total_items: int | None = None,
+        summary: bool = True,
     ) -> None:
-        self.what, self.unit = what, unit
+        """`summary`: say the totals at the end. Without it nothing stays on the screen."""
+        self.what, self.unit, self.summary = what, unit, summary
         self.total_bytes, self.total_items = total_bytes, total_items
         self.items = self.bytes = 0
         self._items_before = self._bytes_before = 0  # done by an earlier run; they do not count for the rate
@@ -53,7 +60,8 @@ class Gauge:
 
     def __exit__(self, *_: object) -> None:
         self._display.close()
-        say(f"{self.what}: {self.counts()} in {duration(self.seconds)} ({self.rate()}).")
+        if self.summary:
+            say(f"{self.what}: {self.counts()} in {duration(self.seconds)} ({self.rate()}).")
 
     def resume_from(self, items: int, size: int) -> None:
         """Count what an earlier run has done."""
@@ -154,7 +162,7 @@ class _TerminalBar:
             TextColumn("{task.fields[counts]}", markup=False),
         )
         self.gauge = gauge
-        self.bar = Progress(*columns, console=Console(stderr=True))
+        self.bar = Progress(*columns, console=Console(stderr=True), transient=not gauge.summary)
         total = None if gauge.share is None else 1.0
         self.task: Any = self.bar.add_task(escape_controls(gauge.what), total=total, counts="")
         self.bar.start()

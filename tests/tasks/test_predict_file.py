@@ -188,7 +188,7 @@ def stopped(numbered, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return answered(*arguments, **options)
 
-    monkeypatch.setattr(predict_file, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(predict_file, "examples_at_once", lambda task: 10)
     with monkeypatch.context() as patch:
         patch.setattr(predict_file, "_answered", stop)
         assert weft("predict", model, "--file", file, "-o", output).code == 130

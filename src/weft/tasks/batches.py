@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
+from weft.progress import Gauge
 from weft.tasks.example import Input
 
 ANSWERED_TOKENS = 4096  # tokens in a batch of predictions; larger batches leave the CPU's caches
@@ -20,6 +21,15 @@ def groups(inputs: Sequence[Input], most_tokens: int = ANSWERED_TOKENS) -> Itera
     order = order_by_length([one.ids for one in inputs])
     for part in group_by_tokens([len(inputs[i].ids) for i in order], most_tokens):
         yield [order[i] for i in part]
+
+
+def tracked_groups(inputs: Sequence[Input], what: str, unit: str) -> Iterator[list[int]]:
+    """`groups`, with progress. It counts inputs, which are windows if an example has several."""
+    unit = "windows" if inputs and inputs[-1].example + 1 < len(inputs) else unit
+    with Gauge(what, unit=unit, total_items=len(inputs), summary=False) as gauge:
+        for part in groups(inputs):
+            yield part
+            gauge.add(len(part))
 
 
 def count_cut(inputs: Sequence[Input]) -> int:

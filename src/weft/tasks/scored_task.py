@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives.objective import Batch
 from weft.recipe.finetune import FinetuneSection
-from weft.tasks.batches import count_cut, groups, pack_inputs
+from weft.tasks.batches import count_cut, groups, pack_inputs, tracked_groups
 from weft.tasks.example import Example, Input
 from weft.tasks.input_spec import InputSpec
 from weft.tasks.task import Task
@@ -97,7 +97,8 @@ class ScoredTask(Task):
             for kind, answers in batch.answers.items():
                 sums[kind] += float(answers.loss(network, hidden, batch.packed, 0.0))  # type: ignore[assignment]
 
-        found = answer_inputs(self, network, examples, inputs, on_batch=add_losses)
+        parts = tracked_groups(inputs, "Validating", self.counted_as)
+        found = answer_inputs(self, network, examples, inputs, parts, on_batch=add_losses)
         network.train(was_training)
         loss = sum(sums[kind] / max(counts[kind], 1) for kind in counts)
         figures = {f"validation_{name}": value for name, value in self.figures(examples, found).items()}
@@ -120,13 +121,19 @@ def answer_inputs(
     network: Network,
     examples: Sequence[Example],
     inputs: Sequence[Input],
+    parts: Iterable[list[int]] | None = None,
+    *,
     on_batch: Callable[[Batch, Tensor], None] | None = None,
 ) -> list[Any]:
-    """The network's answer to each example. `on_batch` receives each batch and its hidden states, to sum a loss."""
+    """The network's answer to each example.
+
+    `parts`: indices of inputs that go through the network together. Default: `groups`. `on_batch` receives each batch
+    and its hidden states, to sum a loss.
+    """
     device = next(network.parameters()).device
     said: list[Any] = [None] * len(inputs)
     with torch.inference_mode():
-        for part in groups(inputs):
+        for part in groups(inputs) if parts is None else parts:
             picked = [inputs[i] for i in part]
             packed = pack_inputs(picked).to(device)
             hidden = network(packed)

@@ -26,7 +26,7 @@ from weft.model.network import Network
 from weft.model.packed import Packed, order_by_length
 from weft.objectives.objective import Batch, HeadObjective
 from weft.recipe.finetune import FinetuneSection
-from weft.tasks.batches import groups, pack_inputs
+from weft.tasks.batches import pack_inputs, tracked_groups
 from weft.tasks.example import Example, Input
 from weft.tasks.input_spec import InputSpec
 from weft.train.validation import validate
@@ -168,7 +168,9 @@ class Task(ABC):
 
     def validation(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> dict[str, float]:
         """`validation_loss`, and `validation_…` of each metric that may select the best step."""
-        batches = (batch_of(self, [inputs[i] for i in part]) for part in groups(inputs))
+        batches = (
+            batch_of(self, [inputs[i] for i in part]) for part in tracked_groups(inputs, "Validating", self.counted_as)
+        )
         return {"validation_loss": validate(network, batches)["validation_loss"]}
 
     # Saving.

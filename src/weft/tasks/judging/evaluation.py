@@ -26,9 +26,14 @@ from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import Task
 
-EXAMPLES_AT_ONCE = 256
+EXAMPLES_AT_ONCE, WRITTEN_AT_ONCE = 256, 64  # of tasks that score; of tasks that write, which are slower
 LENGTH_SLICES = 4
 SHOWN_MISTAKES = 20
+
+
+def examples_at_once(task: Task) -> int:
+    """How many are answered between two signs of progress: enough to group them by length."""
+    return WRITTEN_AT_ONCE if task.writes else EXAMPLES_AT_ONCE
 
 
 def say_cut(cut: int, count: int, input_spec: InputSpec) -> None:
@@ -225,9 +230,10 @@ def _answer_all(model: LoadedModel, split: LabelledSplit) -> tuple[list[Any], in
     say(f"{model.folder or 'The model'} answers the {len(examples):,} {unit} of {split.where} ...")
     answers: list[Any] = []
     cut = 0
+    count = examples_at_once(model.required_task)
     with Gauge("Answering", unit=unit, total_items=len(examples)) as gauge:
-        for start in range(0, len(examples), EXAMPLES_AT_ONCE):
-            found, too_long = model.answers_and_cut(examples[start : start + EXAMPLES_AT_ONCE])
+        for start in range(0, len(examples), count):
+            found, too_long = model.answers_and_cut(examples[start : start + count])
             answers += found
             cut += too_long
             gauge.add(len(found))

@@ -21,7 +21,7 @@ from weft.recipe.finetune import DataSection
 from weft.sources.places import Place, locate
 from weft.sources.records import BadRecord, Record
 from weft.tasks.example import Example, Unusable
-from weft.tasks.judging.evaluation import say_cut
+from weft.tasks.judging.evaluation import examples_at_once, say_cut
 from weft.tasks.judging.predict import given_texts
 from weft.tasks.labelled.columns import RoleColumns
 from weft.tasks.labelled.data import columns_of, named, open_rows, values_of
@@ -29,7 +29,6 @@ from weft.tasks.loaded import LoadedModel
 
 WriteLines = Callable[[Sequence[dict[str, Any]]], None]
 Rows = Iterator[Record | BadRecord]
-ROWS_AT_ONCE = 256
 SAMPLED_ROWS = 200  # that show whether there is a column of ids
 ID_COLUMNS = ("id", "guid", "uuid", "uid", "qid", "idx", "index")
 
@@ -122,7 +121,7 @@ def _predict(
     failed = cut = 0
     with _writer(output, write) as put, Gauge("Answering", place.plain_bytes, "rows") as gauge:
         gauge.resume_from(done, size)
-        while piece := list(islice(rows, ROWS_AT_ONCE)):
+        while piece := list(islice(rows, examples_at_once(task))):
             answered, too_long = _answered(request, piece)
             failed += sum("error" in line for line in answered)
             cut += too_long
