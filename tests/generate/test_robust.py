@@ -101,7 +101,7 @@ def test_what_leaves_nothing_to_write_is_said():
     assert len(model.generate([1, 2], max_new_tokens=np.int64(3), banned=(np.int64(1),))) == 3
     with torch.no_grad():
         next(model.network.parameters()).fill_(torch.nan)
-    with pytest.raises(WeftError, match="not numbers"):
+    with pytest.raises(WeftError, match="logits are NaN"):
         model.generate([1, 2])
 
 

@@ -1,24 +1,24 @@
-"""Decoding, in the order to read it.
+"""Text generation, in the order to read it.
 
-    settings      how to write: strategy, filters, lengths, stops
-    ends          the model's own words on beginning and ending
-    prompts       texts or ids in, what the decoder reads out
-    cache         keys and values of what has been read
-    decoder       one more token: prompts in, the next token's scores out
-    next_token    rules, filters, the draw
-    write         greedy and sampling
-    beam          beam search, also in groups
-    text          tokens become text as they are written
-    score         how likely tokens are
-    writer        generate, stream
-    judge         score, choose
-    command       `weft generate`
+    settings           strategy, filters, lengths, stop strings
+    start_end_tokens   the model's start, end and banned tokens
+    framing            prefix and separator of a model tuned to answer
+    prompts            texts or ids in, the decoder's and encoder's token ids out
+    cache              keys and values of the tokens read so far
+    decoder            one step: tokens in, the next token's logits out
+    next_token         penalties, filters, sampling
+    write              greedy decoding and sampling
+    beam               beam search, also diverse
+    text               tokens to text, while they are generated
+    log_probs          log-probabilities of given tokens
+    writer             generate, stream
+    scorer             score, choose
 
-and what makes a step fast:
+and what makes a step fast on a CPU:
 
-    kernels       few rows times a whole matrix, attention of one query, a whole layer: in C
-    layouts       how a matrix lies in memory: blocks, columns, whole bytes
-    whole         a layer described to the kernels
-    lean          a decoder's layer in as few operations as it takes
-    prepare       a network with these in their places
+    kernels            in C: a few rows times a matrix, attention of one query, a whole layer
+    layouts            how a matrix is stored: blocks, transposed, int8
+    layer_kernel       a layer described to the C kernel
+    inference_block    a decoder layer in few operations
+    prepare            a network with these in place
 """

@@ -1,12 +1,12 @@
-"""Beam search: several texts of each prompt side by side, and the likeliest whole ones in the end.
+"""Beam search: several hypotheses per prompt, and the most probable finished ones in the end.
 
-Each step every beam proposes its best next tokens; the best of all proposals go on. A proposal that ends its text goes
-to the finished ones, scored by log-probability / lengthᵖ. A search is over when no beam can still beat the worst
-finished text: as judged from the present length (`early_stopping` false), from the most favourable one ("never"), or
-as soon as there are as many finished texts as beams (true). These are the rules of `transformers`, token for token.
+In each step every beam proposes its best next tokens, and the best of all proposals continue. A proposal that ends its
+text becomes a finished hypothesis, scored by log-probability / lengthᵖ. The search ends when no beam can beat the worst
+finished hypothesis at the present length (`early_stopping` false) or at the best possible length ("never"), or as soon
+as there are as many finished hypotheses as beams (true). These are the rules of `transformers`, token for token.
 
-With groups (diverse beam search; Vijayakumar et al. 2018) each group searches for itself, one after the other, and a
-token that earlier groups have chosen in this very step costs `diversity` each time.
+In diverse beam search (Vijayakumar et al. 2018) groups of beams search one after the other, and a token costs
+`diversity` for each earlier group that has chosen it in the same step.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from weft.generate.next_token import Rules
 from weft.generate.settings import Settings
 from weft.generate.write import DecodeSpec, Finish
 
-LOST = -1e9  # the score of a beam that is none
+LOST = -1e9  # the score of an unused beam
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class _Search:
         proposals: Sequence[tuple[float, int, int, float]],
         finishes: Callable[[list[int]], Finish | None],
     ) -> np.ndarray:
-        """Take the best of `proposals` (score, beam, token, log-probability; best first). Returns the beams that the
-        new ones go on from.
+        """Take the best of `proposals` (score, beam, token, log-probability; best first). Returns the beam that each
+        new one continues.
         """
         length = self.tokens.shape[1] + 1
         going_on, ended = [], []
@@ -78,7 +78,7 @@ class _Search:
     def _finish(self, score: float, beam: int, token: int, log_prob: float, finish: Finish) -> None:
         tokens, log_probs = [*self.tokens[beam].tolist(), token], [*self.log_probs[beam].tolist(), log_prob]
         self.found.append(Hypothesis(score, tokens, log_probs, finish))
-        # A stable sort: of equals the earlier one stays.
+        # A stable sort: among equals the earlier one stays.
         self.found = sorted(self.found, key=lambda text: -text.score)[: self.beams]
 
     def _cannot_improve(self, length: int) -> bool:
@@ -97,8 +97,8 @@ def search(
     mosts: Sequence[int],
     ends_text: Callable[[int, list[int]], bool] | None,
 ) -> list[list[Hypothesis]]:
-    """The finished texts of each prompt, best first, of at most so many tokens each. `ends_text` tells whether a
-    prompt's tokens hold a stop string.
+    """The finished hypotheses of each prompt, best first. `mosts`: the most new tokens of each prompt. `ends_text`:
+    whether a prompt's tokens hold a stop string.
     """
     settings = spec.settings
     assert settings.beams is not None
@@ -158,14 +158,14 @@ def _propose(
     taken_PV: Tensor | None,
     settings: Settings,
 ) -> list[list[tuple[float, int, int, float]]]:
-    """The best next tokens of all beams of each prompt, best first."""
+    """The best next tokens over all beams of each prompt, best first."""
     total = scores_PBV + torch.tensor(so_far, device=scores_PBV.device)[:, :, None]
     judged = total
     if taken_PV is not None:
         cost = 0.5 if settings.diversity is None else settings.diversity
         judged = total - cost * taken_PV[:, None, :]
     vocabulary = scores_PBV.shape[-1]
-    # The best of each beam first: one search through the whole vocabulary, not one through all beams' together.
+    # The best of each beam first: a topk per beam is faster than one over all beams' vocabularies.
     each = judged.topk(min(wanted, vocabulary), dim=-1)
     best = each.values.flatten(1).topk(min(wanted, each.values[0].numel()), dim=-1).indices
     beam = best // each.values.shape[-1]
@@ -185,12 +185,12 @@ def _finish(
 
 
 def _depth(tokens: np.ndarray, parents: np.ndarray) -> int:
-    """In how many of their last tokens beams differ from those they go on from."""
+    """How many of their last tokens differ between beams and the beams they continue."""
     differs = (tokens != tokens[parents]).any(axis=0)
     return len(differs) - int(differs.argmax()) if differs.any() else 0
 
 
 def _ranked(groups: list[_Search]) -> list[Hypothesis]:
-    """The best of each group first, then the second best of each: groups are there to be seen."""
+    """The best of each group first, then the second best of each, so that the first answers are diverse."""
     ranked = [(rank, -found.score, found) for group in groups for rank, found in enumerate(group.found)]
     return [found for _, _, found in sorted(ranked, key=lambda item: item[:2])]

@@ -1,4 +1,4 @@
-"""The keys and values of what has been read, laid out for the next token.
+"""The key–value cache, stored for one more token per step.
 
 Sequences of unequal length share a slab, aligned at their ends:
 
@@ -6,10 +6,10 @@ Sequences of unequal length share a slab, aligned at their ends:
     sequence a         a₀  a₁  a₂  a₃  a₄ │ next
     sequence b                 b₀  b₁  b₂ │ next
 
-So every sequence's next token goes into the same column (a step writes one slice), a distance is the same column for
-all (which is how relative positions and local windows are told), and only attention looks at where each begins: our
-kernels start there, torch's attention gets a mask that never changes. Sequences whose lengths lie far apart go into
-groups with a slab each, so that a short one does not drag along the width of a long one. Slabs grow by blocks.
+So every sequence's next token goes into the same column (a step writes one slice), and a distance is the same column
+for all, as relative positions and local windows need it. Only attention looks at where each sequence begins: the C
+kernels start there, torch's attention gets a constant mask. Sequences of very different lengths go into several slabs,
+so that a short one does not take the width of a long one. Slabs grow by blocks.
 """
 
 from collections import Counter
@@ -30,9 +30,9 @@ from weft.model.packed import Packed
 from weft.model.positions import RelativeBias
 from weft.model.stack import Stack
 
-_BLOCK, _ROOM = 64, 256  # columns that a slab grows by at the least, and has free to begin with at the most
-_SLACK, _SHARE = 64, 1.25  # a group's longest sequence has at most _SHARE · shortest + _SLACK tokens;
-_KERNEL_SLACK, _KERNEL_SHARE = 256, 4.0  # more, where short ones cost memory only
+_BLOCK, _ROOM = 64, 256  # columns: the least a slab grows by; the most that are free at first
+_SLACK, _SHARE = 64, 1.25  # a slab's longest sequence has at most _SHARE · shortest + _SLACK tokens;
+_KERNEL_SLACK, _KERNEL_SHARE = 256, 4.0  # more with the kernels, where a short one costs only memory
 
 
 class LayerShape(NamedTuple):
@@ -51,11 +51,11 @@ class Slab:
         self.end = int(self.lengths.max())
         self.kernels = _kernels_for(like)
         sizes = (shape.layers, 2, len(lengths), shape.heads, self.end + room, shape.head_width)
-        self.store = like.new_zeros(sizes)  # what is masked is multiplied all the same: it must be numbers
+        self.store = like.new_zeros(sizes)  # masked values are multiplied too, so they must not be NaN
         self._mark()
 
     def _mark(self) -> None:
-        """Where sequences begin, after rows have come or gone, and what follows from that."""
+        """Where sequences begin; called after rows were added or removed."""
         self.rows = len(self.lengths)
         self.first = self.end - int(self.lengths.max())
         self.mask = None
@@ -74,7 +74,7 @@ class Slab:
         self._look()
 
     def fill(self, layer: int, k_THD: Tensor, v_THD: Tensor) -> None:
-        """The whole sequences' keys and values, end to end."""
+        """Store the keys and values of whole sequences, concatenated."""
         lengths = self.lengths.tolist()
         for which, flat in enumerate((k_THD, v_THD)):
             store = self.store[layer, which]
@@ -88,7 +88,7 @@ class Slab:
     def open_column(self) -> None:
         """Room for one more token of each sequence."""
         if self.end == self.store.shape[4]:
-            # What nobody sees any more is left behind.
+            # Columns before the first visible one are dropped.
             width = self.end - self.first
             shape = [*self.store.shape[:4], width + max(_BLOCK, width // 2), self.store.shape[5]]
             store = self.store.new_empty(shape)
@@ -100,7 +100,7 @@ class Slab:
         self._look()
 
     def _look(self) -> None:
-        """What a step needs of each layer, taken once for all: the newest column, and all that is seen."""
+        """Views of each layer for a step: the newest column, and all visible columns."""
         if self.kernels is not None:
             return
         self.new_keys, self.new_values = self._layers(self.store[..., self.end - 1, :])
@@ -114,13 +114,13 @@ class Slab:
         return both[::2], both[1::2]
 
     def keep(self, rows: np.ndarray) -> None:
-        """Only these rows go on, in this order; one may be there several times."""
+        """Keep these rows, in this order. A row may occur several times."""
         index = torch.as_tensor(rows, device=self.store.device)
         self.store, self.lengths = self.store.index_select(2, index), self.lengths[rows]
         self._mark()
 
     def reorder(self, parents: np.ndarray, depth: int) -> None:
-        """Row r goes on from row parents[r]; their last `depth` tokens are all in which they differ."""
+        """Row r continues row parents[r]. Only their last `depth` tokens differ."""
         moved = np.flatnonzero(parents != np.arange(len(parents)))
         if depth == 0 or moved.size == 0:
             return
@@ -137,8 +137,8 @@ class Slab:
         window: int | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Queries (so many for each row, end to end) over their row, into whose last column the `new` keys and values
-        go before; `bias` (H, columns seen) adds to the scores.
+        """Attention of queries (several per row, concatenated) over their row. The `new` keys and values are stored in
+        the last column first. `bias` (H, visible columns) is added to the scores.
         """
         if self.kernels is not None:
             return self._attend_by_kernel(layer, q_RHD, new, scale, window, bias)
@@ -156,7 +156,7 @@ class Slab:
         window: int | None,
         bias: Tensor | None,
     ) -> Tensor:
-        """Only what a row can see is looked at, so there is no mask."""
+        """Reads only the columns that a row can see, so there is no mask."""
         queries, heads, width = q_RHD.shape
         out = q_RHD.new_empty(q_RHD.shape)
         k, v = (None, None) if new is None else new
@@ -169,7 +169,7 @@ class Slab:
         return out
 
     def run(self, layer: int, whole: LayerKernel, x_RW: Tensor, view: View, start: int, bias: Tensor | None) -> None:
-        """`view` is of the whole batch, in which these rows come from `start` on."""
+        """`view`: of the whole batch. The slab's rows begin at `start`."""
         if self.work is None or len(self.work) < self.rows * whole.work_per_row:  # layers may differ
             self.work = x_RW.new_empty(self.rows * whole.work_per_row)
         cos, sin = (None, None) if view.rotary is None else (part[start:].data_ptr() for part in view.rotary)
@@ -180,7 +180,7 @@ class Slab:
         )  # fmt: skip
 
     def _low(self, window: int | None) -> int:
-        """The first column that anybody sees."""
+        """The first visible column."""
         return self.first if window is None else max(self.first, self.end - window - 1)
 
     def _attend_by_torch(
@@ -192,7 +192,7 @@ class Slab:
             mask = None if mask is None else mask[..., -window - 1 :]
             bias = None if bias is None else bias[:, -window - 1 :]
         rows, heads, columns, width = keys.shape
-        # Query heads that share a key head, and queries that share a row, are rows of one small matrix.
+        # Query heads that share a key head, and queries that share a row, form one small matrix.
         per_head, per_row = q_RHD.shape[1] // heads, q_RHD.shape[0] // rows
         q = q_RHD.reshape(rows, per_row, heads, per_head, width)
         q = q.transpose(1, 2).flatten(2, 3) if per_row > 1 else q.squeeze(1)
@@ -208,7 +208,7 @@ class Slab:
 
 
 class SlabGroups:
-    """Slabs for a whole batch, in its order."""
+    """The slabs of a whole batch, in its order."""
 
     def __init__(self, shape: LayerShape, lengths: Sequence[int], room: int, like: Tensor) -> None:
         cuts = _cuts(lengths, _kernels_for(like) is not None)
@@ -220,7 +220,7 @@ class SlabGroups:
             slab.fill(layer, k, v)
 
     def keep(self, rows: np.ndarray) -> None:
-        """As `Slab.keep`; rows stay within their group, which they do if they are in order."""
+        """As `Slab.keep`. Rows must be in ascending order, so that each stays in its slab."""
         start, kept = 0, []
         for slab in self.slabs:
             mine = rows[(rows >= start) & (rows < start + slab.rows)] - start
@@ -262,12 +262,12 @@ def _kernels_for(like: Tensor) -> GenerationKernels | None:
 
 
 def _pointer(tensor: Tensor | None) -> tuple[int | None, int]:
-    """Where it is, and from row to row."""
+    """Its address, and the stride between rows."""
     return (None, 0) if tensor is None else (tensor.data_ptr(), tensor.stride(0))
 
 
 def _cuts(lengths: Sequence[int], has_kernels: bool) -> list[int]:
-    """Where a row of lengths is cut into groups of like ones."""
+    """Where a list of lengths is split into groups of similar ones."""
     slack, share = (_KERNEL_SLACK, _KERNEL_SHARE) if has_kernels else (_SLACK, _SHARE)
     cuts, low, high = [0], lengths[0], lengths[0]
     for place, length in enumerate(lengths):
@@ -295,7 +295,7 @@ class LayeredSlabs:
 
 
 class KeyValueCache:
-    """The past of a Transformer's decoder: of what it writes, and of the source it writes from."""
+    """The cache of a Transformer decoder: of the generated tokens, and of the encoder's source."""
 
     def __init__(self, stack: Stack, room: int) -> None:
         self.stack, self.room = stack, min(room, _ROOM)
@@ -306,7 +306,7 @@ class KeyValueCache:
         self.biases: list[Tensor | None] = []
 
     def read_source(self, memory_TW: Tensor, source: Packed) -> None:
-        """The encoder's output, as keys and values of every layer."""
+        """Store the encoder's output as keys and values of every layer."""
         heads = [(block.attention.heads, block.attention.head_width) for block in self.stack.spec.blocks]
         self.source = LayeredSlabs(heads, source.lengths, 0, memory_TW)
         for (groups, layer), block in zip(self.source.layers, self.stack.blocks, strict=True):
@@ -330,7 +330,7 @@ class KeyValueCache:
         self._keep(rows, rows)
 
     def keep_sources(self, sources: np.ndarray, per_source: int) -> None:
-        """As `keep`, of all rows that are written from one of these sources."""
+        """As `keep`, for all rows of these sources."""
         self._keep(sources, rows_of(sources, per_source))
 
     def _keep(self, sources: np.ndarray, rows: np.ndarray) -> None:
@@ -340,7 +340,7 @@ class KeyValueCache:
             groups.keep(rows)
 
     def share_source(self, per_source: int) -> None:
-        """Each row becomes so many, which look at one source."""
+        """Copy each row `per_source` times; the copies share its source."""
         rows = np.repeat(np.arange(sum(slab.rows for slab in self.written.slabs)), per_source)
         for groups in self.written.groups:
             groups.keep(rows)
@@ -351,7 +351,7 @@ class KeyValueCache:
 
 
 def rows_of(sources: np.ndarray, per_source: int) -> np.ndarray:
-    """The rows that are written from these sources, neighbours each."""
+    """The rows of these sources; those of one source are neighbours."""
     return (sources[:, None] * per_source + np.arange(per_source)).ravel()
 
 
@@ -360,13 +360,13 @@ def _bias(relative: RelativeBias | None, length: int) -> Tensor | None:
 
 
 class LayerCache:
-    """One layer's share of the past."""
+    """One layer's part of the cache."""
 
     def __init__(self, past: KeyValueCache, layer: int) -> None:
         self.past, self.layer = past, layer
 
     def run(self, whole: LayerKernel, x_TW: Tensor, view: View) -> bool:
-        """The whole layer in one call for each slab, `x` in place; false if it cannot be done so."""
+        """Run the whole layer in one C call per slab, changing `x` in place. Returns False if that is not possible."""
         past = self.past
         if past.is_empty or past.written is None or x_TW.dtype is not torch.float32 or not x_TW.is_contiguous():
             return False

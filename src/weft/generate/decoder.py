@@ -1,7 +1,7 @@
-"""A decoder at work: prompts in, the scores of the next token out, a token at a time.
+"""A batch of sequences being generated: tokens in, the next token's logits out.
 
-The same for every family that writes. A Transformer keeps keys and values (`cache`), an LSTM its state; an
-encoder–decoder reads its sources once. Rows are sequences being written: they can leave, multiply and change places.
+The same for every family. A Transformer keeps keys and values (`cache`), an LSTM its state; an encoder–decoder reads
+its sources once. Rows are sequences: they can be removed, copied and reordered.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,14 +22,14 @@ Ids = Sequence[int]
 
 @contextmanager
 def plain_inference(network: Network) -> Iterator[None]:
-    """Without gradients, and without the caller's autocast: kernels read what they are given as it is."""
+    """Without gradients and without the caller's autocast: the C kernels need the dtype they were given."""
     device = next(network.parameters()).device.type
     with torch.inference_mode(), torch.autocast(device, enabled=False):
         yield
 
 
 class Decoder:
-    """`logits` (R, vocabulary) are always those of each row's next token."""
+    """`logits` (R, vocabulary): of each row's next token."""
 
     def __init__(self, network: Network, prompts: Sequence[Ids], sources: Sequence[Ids] | None, room: int) -> None:
         self.network = network
@@ -45,19 +45,17 @@ class Decoder:
             self.past.read_source(network.encode(source), source)
         batch = pack(prompts).to(self.device)
         hidden = network.forward_with_past(batch, self.past)
-        self.positions = batch.positions[batch.last]  # of the newest token
+        self.positions = batch.positions[batch.last]  # of the newest tokens
         self.logits = self.head(hidden, batch, batch.last).float()
         if not bool(self.logits.isfinite().all()):
-            raise WeftError(
-                "The model's scores are not numbers (its weights have diverged), so nothing can be written."
-            )
+            raise WeftError("The model's logits are NaN: its weights have diverged, so it cannot generate.")
 
     @property
     def rows(self) -> int:
         return self.positions.shape[0]
 
     def step(self, tokens_R: Tensor) -> None:
-        """Read one more token of each row."""
+        """Read one more token per row."""
         self.positions = self.positions + 1
         rows = self.rows
         batch = Packed(
@@ -72,25 +70,25 @@ class Decoder:
         self.logits = self.head(self.network.forward_with_past(batch, self.past), batch).float()
 
     def keep(self, rows: np.ndarray) -> None:
-        """Only these rows go on; one may be there several times. In order."""
+        """Keep these rows, in ascending order. A row may occur several times."""
         self._pick(rows)
         if isinstance(self.past, KeyValueCache):
             self.past.keep(rows)
 
     def keep_sources(self, sources: np.ndarray, per_source: int) -> None:
-        """Only what is written from these goes on; each has `per_source` rows, which look at it together."""
+        """Keep the rows of these sources. Each source has `per_source` rows."""
         self._pick(rows_of(sources, per_source))
         if isinstance(self.past, KeyValueCache):
             self.past.keep_sources(sources, per_source)
 
     def share_source(self, per_source: int) -> None:
-        """Each row becomes `per_source` rows, neighbours, which go on looking at one source together."""
+        """Copy each row to `per_source` neighbouring rows, which share its source."""
         self._pick(np.repeat(np.arange(self.rows), per_source))
         if isinstance(self.past, KeyValueCache):
             self.past.share_source(per_source)
 
     def reorder(self, parents: np.ndarray, depth: int) -> None:
-        """Row r goes on from row parents[r], both of one prompt; only their last `depth` tokens differ at all."""
+        """Row r continues row parents[r] of the same prompt. Only their last `depth` tokens differ."""
         if isinstance(self.past, KeyValueCache):
             self.past.reorder(parents, depth)
         else:

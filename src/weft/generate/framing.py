@@ -1,10 +1,12 @@
-"""What a model that was tuned to write an answer reads before it: one place for training and for writing.
+"""What a model that was tuned to answer reads before the answer. Training and generation both use this.
 
-A `prefix` stands before the source. A decoder reads the source as its tokenizer begins a text (Llama's with <s>) and
-then the separator, its end token if none is said; after it the answer begins (as in DialoGPT; Zhang et al. 2020). In a
-conversation earlier turns come before, each with its answer and the end token that closes it. What is too long is cut:
-a text to translate or to summarize loses its end, a conversation its beginning, for what was said last is answered. The
-prefix stays.
+    encoder–decoder   prefix source
+    decoder           opening tokens, prefix source, separator
+
+The opening tokens are those that the tokenizer puts before a text (Llama's <s>). The separator is the end token by
+default (as in DialoGPT; Zhang et al. 2020). In a conversation earlier turns come first, each with its answer and an end
+token. Input that is too long is truncated: a source to translate or summarize at its end, a conversation at its
+beginning. The prefix stays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +16,8 @@ from typing import Any
 
 import tokenizers
 
-TUNED_TO_WRITE = ("translate", "summarize", "reply")  # tasks, as weft.json names them
-Turn = tuple[str, str]  # what was said, and the answer
+TUNED_TO_WRITE = ("translate", "summarize", "reply")  # names of tasks in weft.json
+Turn = tuple[str, str]  # prompt and answer
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,11 @@ class Framing:
     prefix: str = ""
     separator: str | None = None
     is_reply: bool = False
-    most_tokens: int | None = None  # that were read in training
+    most_tokens: int | None = None  # of an input in training
 
     @classmethod
     def of(cls, task: Any) -> "Framing | None":
-        """Of a model whose weft.json names such a task."""
+        """`task`: that of the model's weft.json. None if the model was not tuned to answer."""
         if not isinstance(task, Mapping) or task.get("name") not in TUNED_TO_WRITE:
             return None
         prefix, separator, length = (task.get(name) for name in ("prefix", "separator", "sequence_length"))
@@ -42,7 +44,7 @@ class Framing:
         return self.prefix + text
 
     def opening(self, engine: tokenizers.Tokenizer) -> list[int]:
-        """The special tokens that come before a text."""
+        """The special tokens that the tokenizer puts before a text."""
         framed = engine.encode("a")
         marks = takewhile(lambda pair: pair[1], zip(framed.ids, framed.special_tokens_mask, strict=True))
         return [token for token, _ in marks]
@@ -51,7 +53,7 @@ class Framing:
         return [end] if self.separator is None else engine.encode(self.separator, add_special_tokens=False).ids
 
     def kept(self, ids: Sequence[int], room: int, engine: tokenizers.Tokenizer) -> list[int]:
-        """As much of a source, prefix included, as there is room for."""
+        """The source, including the prefix, truncated to `room` tokens."""
         room = max(room, 1)
         if len(ids) <= room or not self.is_reply:
             return list(ids[:room])
@@ -61,7 +63,7 @@ class Framing:
     def conversation(
         self, ids: Sequence[int], history: Sequence[Turn], room: int, engine: tokenizers.Tokenizer, end: int
     ) -> list[int]:
-        """What a decoder reads: the last turns that fit before the source, and the source."""
+        """What a decoder reads: the latest turns that fit, then the source."""
         before, between = self.opening(engine), self.between(engine, end)
         found = [*self.kept(ids, room - len(before) - len(between), engine), *between]
         for said, answer in reversed(history):

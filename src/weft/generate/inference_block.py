@@ -1,9 +1,8 @@
-"""A decoder's layer in as few operations as it takes.
+"""A decoder layer in as few operations as possible.
 
-A step of a small model is as much the calls as the numbers: modules, views and small tensors cost more than the sums.
-So this is `model.block.Block` once more for the one case that writing needs (no gradient, no dropout, a past), over
-the same weights, with the residual sums in place; and where `kernels.c` knows the kind of layer, it is one call. A test
-holds all three to the same numbers.
+In a step of a small model, calls cost more than arithmetic: modules, views, small tensors. So this is
+`model.block.Block` again for generation only (no gradient, no dropout, a cache), over the same weights, with in-place
+residual sums. Where `kernels.c` supports the layer, it is one call. A test checks that all three agree.
 """
 
 from collections.abc import Callable
@@ -34,7 +33,7 @@ class InferenceBlock:
         self.whole = layer_kernel_for(block, {**layouts, "up": self.feedforward.up, "down": self.feedforward.down})
 
     def __call__(self, x: Tensor, batch: Packed, view: View, memory: None, source: None, past: LayerCache) -> Tensor:
-        """The sums replace `x`, which nobody else holds."""
+        """Changes `x` in place; the caller must not use it again."""
         if self.whole is not None and past.run(self.whole, x, view):
             return x
         norm = self.attention_norm
@@ -98,8 +97,8 @@ def _norm(norm: nn.Module | None) -> Callable[[Tensor], Tensor] | None:
 
 
 def inference_blocks(blocks: nn.ModuleList, *, int8: bool) -> list[InferenceBlock]:
-    lean = []
+    found = []
     for block in blocks:
         assert isinstance(block, Block)
-        lean.append(InferenceBlock(block, int8=int8))
-    return lean
+        found.append(InferenceBlock(block, int8=int8))
+    return found

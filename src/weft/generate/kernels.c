@@ -1,14 +1,14 @@
-/* What writing a token is made of, as fast as memory allows: a few rows times a whole matrix (`multiply`), a query over
-   the keys and values of its own sequence (`attend`), and a whole layer of these (`run`). See kernels.py. */
+/* The parts of a generation step, at the speed of memory: a few rows times a matrix (`multiply`), attention of one query
+   over its sequence (`attend`), and a whole layer (`run`). See kernels.py. */
 
 #include <stdint.h>
 #include <string.h>
 
-#define LITTLE 32768 /* multiplications that are sooner done than shared out */
+#define LITTLE 32768 /* below this many multiplications, threads do not pay */
 
-/* multiply: the time is that of reading the matrix once, so it lies in memory as it is read: blocks of COLUMNS columns,
-   each block its rows end to end. A tile of ROWS rows of x stays in registers while a block streams by; further tiles
-   find the block in the cache. Threads share the blocks out among themselves. */
+/* multiply: the time is that of reading the matrix once, so it is stored in reading order: blocks of COLUMNS columns, the
+   rows of a block one after another. A tile of ROWS rows of x stays in registers while a block is read; further tiles
+   find the block in the cache. Threads divide the blocks. */
 
 #define COLUMNS 64
 
@@ -26,7 +26,7 @@
 #define ROWS 4
 #endif
 #define LANES (WIDE * PARTS)
-#define AHEAD 8   /* rows of a block that are asked for before they are needed */
+#define AHEAD 8   /* rows of a block to prefetch */
 #define STREAMS 4
 #define UNROLL _Pragma("GCC unroll 8")
 
@@ -42,7 +42,7 @@ typedef float wide __attribute__((vector_size(WIDE * sizeof(float)), aligned(4),
             UNROLL for (int p = 0; p < PARTS; p++) sum[r][p] += x[r * depth + (k)] * column[p];            \
     }
 
-/* Memory answers several streams faster than one: a block is read from STREAMS places at a time. */
+/* Several streams are faster than one: a block is read at STREAMS places at a time. */
 #define TILE(COUNT)                                                                                        \
     static void tile_##COUNT(const float *x, const float *w, int64_t depth, float *sums)                      \
     {                                                                                                      \
@@ -74,7 +74,7 @@ static void tile(int count, const float *x, const float *w, int64_t depth, float
 }
 
 /* out = x W (+ bias) (+ out). x (rows, depth), blocks (width / COLUMNS rounded up, depth, COLUMNS), bias (width) or
-   none, out (rows, width); with `add`, to what is there. */
+   NULL, out (rows, width). With `add`, the product is added to out. */
 static void multiply(const float *x, const float *blocks, const float *bias, float *out, int64_t rows, int64_t depth, int64_t width,
               int add, int threads)
 {
@@ -97,9 +97,9 @@ static void multiply(const float *x, const float *blocks, const float *bias, flo
     }
 }
 
-/* attend: out = softmax(q Kᵀ · scale + bias) V, each row over its own columns, from where it begins to `end`. */
+/* attend: out = softmax(q Kᵀ · scale + bias) V, each row over its own columns, from its beginning to `end`. */
 
-/* eˣ for −87 ≤ x ≤ 0, to 2e-7: 2ⁿ is put together from its bits, 2 to the rest is a polynomial. */
+/* eˣ for −87 ≤ x ≤ 0, to 2e-7: 2ⁿ is made from its bits, 2 to the remainder is a polynomial. */
 static inline float exponential(float x)
 {
     float y = x * 1.44269504f;
@@ -121,7 +121,7 @@ static void attend_one(const float *q, const float *keys, const float *values, c
         scores[c] = sum * scale + (bias ? bias[c] : 0);
         most = scores[c] > most ? scores[c] : most;
     }
-    /* In a loop of its own, or the next one is not made of vectors. */
+    /* A separate loop, or the compiler does not vectorize the next one. */
     for (int64_t c = 0; c < count; c++) scores[c] = scores[c] - most < -87 ? -87 : scores[c] - most;
 #pragma omp simd reduction(+ : total)
     for (int64_t c = 0; c < count; c++) total += scores[c] = exponential(scores[c]);
@@ -138,10 +138,10 @@ static void attend_one(const float *q, const float *keys, const float *values, c
     for (int64_t d = 0; d < width; d++) out[d] /= total;
 }
 
-/* q (rows * queries, heads, width) with a stride; keys and values (rows, shared, capacity, width), where `shared` heads
-   serve heads / shared queries' heads each; begins (rows); bias (heads, its stride) from column `first` on, or none;
-   scores (rows * shared, capacity), to work in; out (rows * queries, heads, width). With k and v, (rows, shared, width)
-   with a stride, these are put into the last column before. */
+/* q (rows * queries, heads, width) with a stride; keys and values (rows, shared, capacity, width), where each of
+   the `shared` key heads serves heads / shared query heads; begins (rows); bias (heads, bias_stride) from column `first`
+   on, or NULL; scores (rows * shared, capacity), scratch memory; out (rows * queries, heads, width). If k and v, (rows,
+   shared, width) with a stride, are given, they are stored in the last column first. */
 static void attend(const float *q, int64_t q_stride, const float *k, int64_t k_stride, const float *v, int64_t v_stride, float *keys,
             float *values, const int64_t *begins, const float *bias, int64_t bias_stride, float *scores, float *out, int64_t rows,
             int64_t queries, int64_t heads, int64_t shared, int64_t width, int64_t capacity, int64_t first, int64_t low, int64_t end,
@@ -165,7 +165,7 @@ static void attend(const float *q, int64_t q_stride, const float *k, int64_t k_s
     }
 }
 
-/* run: a whole layer (model/block.py), so that a step is a call for each layer. */
+/* run: a whole layer (model/block.py), so that a step is one call per layer. */
 
 struct norm {
     const float *gain, *bias;
@@ -200,8 +200,8 @@ static void normalize(const struct norm *norm, const float *x, float *out, int64
     }
 }
 
-/* Pairs (x_i, x_{i + half}) turned by their angle. */
-static void turn(float *x, const float *cos, const float *sin, int64_t width)
+/* Rotary positions: pairs (x_i, x_{i + half}) rotated by their angles. */
+static void rotate(float *x, const float *cos, const float *sin, int64_t width)
 {
     int64_t half = width / 2;
     for (int64_t d = 0; d < half; d++) {
@@ -218,7 +218,7 @@ static inline float logistic(float x)
     return x < 0 ? share : 1 - share;
 }
 
-static void bend(float *x, int64_t count, int activation)
+static void activate(float *x, int64_t count, int activation)
 {
     switch (activation) {
     case 0:
@@ -239,7 +239,7 @@ static void bend(float *x, int64_t count, int activation)
     }
 }
 
-/* x (rows, width) is changed in place; work has room for rows * (width + all heads + heads + up's width) numbers. */
+/* Changes x (rows, width) in place. work: scratch memory, rows * (width + all heads + heads + up's width) floats. */
 void weft_run(const struct layer *l, float *x, float *work, const float *cos, const float *sin, float *keys, float *values,
          const int64_t *begins, const float *bias, int64_t bias_stride, float *scores, int64_t rows, int64_t capacity, int64_t first,
          int64_t low, int64_t end, int threads)
@@ -254,7 +254,7 @@ void weft_run(const struct layer *l, float *x, float *work, const float *cos, co
             const struct norm *norm = head < l->heads ? &l->query_norm : &l->key_norm;
             float *one = q + row * all + head * wide;
             if (norm->kind) normalize(norm, one, one, 1, wide);
-            if (cos) turn(one, cos + row * wide, sin + row * wide, wide);
+            if (cos) rotate(one, cos + row * wide, sin + row * wide, wide);
         }
     attend(q, all, q + l->heads * wide, all, q + (l->heads + l->shared) * wide, all, keys, values, begins, bias,
            bias_stride, scores, mixed, rows, 1, l->heads, l->shared, wide, capacity, first, low, end, l->scale, threads);
@@ -266,18 +266,18 @@ void weft_run(const struct layer *l, float *x, float *work, const float *cos, co
     multiply(given, l->up, l->up_bias, up, rows, l->width, inner, 0, threads);
 #pragma omp parallel for schedule(static) num_threads(threads) if (rows * inner > LITTLE / 8)
     for (int64_t row = 0; row < rows; row++) {
-        float *bent = up + row * inner, *linear = bent + l->inner;
-        bend(bent, l->inner, l->activation);
+        float *active = up + row * inner, *linear = active + l->inner;
+        activate(active, l->inner, l->activation);
         if (l->gated)
-            for (int64_t d = 0; d < l->inner; d++) bent[d] *= linear[d];
+            for (int64_t d = 0; d < l->inner; d++) active[d] *= linear[d];
     }
-    if (l->gated) /* close up the rows */
+    if (l->gated) /* remove the gaps between rows */
         for (int64_t row = 1; row < rows; row++) memmove(up + row * l->inner, up + row * inner, l->inner * sizeof(float));
     multiply(up, l->down, l->down_bias, x, rows, l->inner, l->width, 1, threads);
     if (l->post && l->feedforward_norm.kind) normalize(&l->feedforward_norm, x, x, rows, l->width);
 }
 
-/* The others by themselves, under names that no other library has. */
+/* The parts under exported names. */
 void weft_multiply(const float *x, const float *blocks, const float *bias, float *out, int64_t rows, int64_t depth,
                    int64_t width, int add, int threads)
 {

@@ -1,10 +1,9 @@
-"""GenerationKernels for writing, compiled here and now where there is a C compiler.
+"""C kernels for generation, compiled on first use where there is a C compiler.
 
-Writing a token multiplies a handful of rows with every weight once, and looks once at every key and value. torch's
-matrix product is made for many rows: with 4 of them it reads memory at half the speed that is there, with 16 at less.
-`kernels.c` reads at full speed; it is compiled once for this machine (a second) and kept in the user's cache. A row's
-result does not depend on how many others there are, to the bit. The fallback without a
-compiler is torch's own operations.
+A step multiplies a few rows with every weight once, and reads every key and value once. torch's matrix product is made
+for many rows: with 4 it reads memory at half of the possible speed, with 16 at less. `kernels.c` reads at full speed.
+It is compiled once per machine (a second) and kept in the user's cache. A row's result is the same to the bit, however
+many other rows there are. The fallback without a compiler is torch.
 """
 
 import ctypes
@@ -18,7 +17,7 @@ from weft.compiled import Kernel, load_tried, open_library, threads
 
 _KERNEL_SOURCE = Path(__file__).with_name("kernels.c")
 BLOCK_COLUMNS = 64  # as in kernels.c
-MOST_ROWS = 64  # beyond, torch's own product is as fast
+MOST_ROWS = 64  # above this, torch's product is as fast
 
 
 class GenerationKernels(NamedTuple):
@@ -48,11 +47,11 @@ def _open() -> GenerationKernels:
 
 
 def _multiplies(kernels: GenerationKernels) -> bool:
-    """1 to 14 rows, a width that does not fill its blocks."""
+    """Check 1 to 14 rows, and a width that does not fill its blocks."""
     chance, depth, width, count = torch.Generator().manual_seed(0), 5, BLOCK_COLUMNS + 3, 2
     weight = torch.randn(count * BLOCK_COLUMNS, depth, generator=chance, dtype=torch.float32)
     blocks = weight.view(count, BLOCK_COLUMNS, depth).transpose(1, 2).contiguous()
-    for rows in (*range(1, 15), 100):  # the last is shared out among threads
+    for rows in (*range(1, 15), 100):  # the last uses several threads
         x, out = (
             torch.randn(rows, depth, generator=chance, dtype=torch.float32),
             torch.ones(rows, width, dtype=torch.float32),
@@ -64,7 +63,7 @@ def _multiplies(kernels: GenerationKernels) -> bool:
 
 
 def _attends(kernels: GenerationKernels) -> bool:
-    """Two heads that share keys, which begin at the third of nine columns; the last is new."""
+    """Check two heads that share keys. The keys begin at the third of nine columns; the last one is new."""
     chance, heads, width, columns, begin = torch.Generator().manual_seed(0), 2, 5, 9, 2
     q, new = (
         torch.randn(*shape, generator=chance, dtype=torch.float32) for shape in ((1, heads, width), (2, 1, 1, width))

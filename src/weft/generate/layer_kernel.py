@@ -1,4 +1,4 @@
-"""A layer described to `kernels.c`, which then runs all of it in one call."""
+"""A decoder layer described to `kernels.c`, which runs all of it in one call."""
 
 import ctypes
 import functools
@@ -35,7 +35,7 @@ class _Layer(ctypes.Structure):
 
 
 class LayerKernel:
-    """The description, and everything whose address is in it."""
+    """The C struct, and the tensors whose addresses it holds."""
 
     def __init__(self, block: Block, layouts: dict[str, BlockedLayout], kernel: Kernel) -> None:
         attention, feedforward = block.attention.spec, block.feedforward.spec
@@ -45,7 +45,7 @@ class LayerKernel:
             "key_norm": block.attention.key_norm,
             "feedforward_norm": block.feedforward_norm,
         }
-        # Detached, so that the memory stays even if the module's parameters are given another.
+        # Detached, so that the memory stays alive even if the module's parameters are replaced.
         held = {name: _parameters(norm) for name, norm in norms.items()}
         self.kernel, self.held = kernel, (layouts, held)
         self.layer = _Layer(
@@ -64,7 +64,7 @@ class LayerKernel:
         )
         self.address = ctypes.addressof(self.layer)
         wide = layouts["qkv"].width + layouts["out"].depth + layouts["up"].width
-        self.work_per_row = layouts["qkv"].depth + wide  # numbers, to work in
+        self.work_per_row = layouts["qkv"].depth + wide  # floats of scratch memory
 
 
 def _parameters(norm: nn.Module | None) -> tuple[Tensor | None, Tensor | None]:
@@ -83,8 +83,8 @@ def _described(norm: nn.Module | None, held: tuple[Tensor | None, Tensor | None]
 
 
 def layer_kernel_for(block: Block, layouts: dict[str, Layout]) -> LayerKernel | None:
-    """None for a layer that the kernel does not know: with cross-attention, an exact GELU, in whole bytes or half
-    precision.
+    """None for a layer that the kernel does not support: with cross-attention, exact GELU, int8 or half-precision
+    weights.
     """
     kernels = load_generation_kernels()
     blocks = {name: layout for name, layout in layouts.items() if isinstance(layout, BlockedLayout)}
@@ -98,14 +98,14 @@ def layer_kernel_for(block: Block, layouts: dict[str, Layout]) -> LayerKernel | 
 
 
 def missing_generation_kernels() -> dict[str, str | None]:
-    """Why each kernel of writing cannot serve on this machine; none if it can."""
+    """Why each generation kernel is not used on this machine; None if it is used."""
     load_generation_kernels(), _runs_right()
     return {name: why_missing(name) for name in ("writing", "whole layers")}
 
 
 @functools.cache
 def _runs_right() -> bool:
-    """Tried before it is trusted; why it does not serve is kept."""
+    """Tests the kernel on small layers once. The reason for a failure is kept."""
     return load_tried("whole layers", _kernels_of_layers, (_pre_norm, _post_norm)) is not None
 
 
@@ -117,7 +117,7 @@ def _kernels_of_layers() -> GenerationKernels:
 
 
 def _pre_norm(kernels: GenerationKernels) -> bool:
-    """Grouped and normalised heads, rotated, that see two tokens back; a gate."""
+    """Grouped-query attention with head norms, rotary positions and a window of two; a gated feed-forward layer."""
     attention = AttentionSpec(2, 4, 1, head_norm=NormSpec("rms"))
     spec = BlockSpec(attention, FeedForwardSpec(6, "silu", gated=True), NormSpec("rms"), "pre")
     return _is_right(kernels, spec, Rotary(10), window=2)
@@ -131,7 +131,7 @@ def _post_norm(kernels: GenerationKernels) -> bool:
 def _is_right(
     kernels: GenerationKernels, spec: BlockSpec, rotary: Rotary | None = None, window: int | None = None
 ) -> bool:
-    """Two sequences written token by token, the second from the second column on, as the block gives them at once."""
+    """Two sequences token by token, the second from the second column on, give what the block gives all at once."""
     lengths, columns, width, head_width = (5, 4), 5, 8, spec.attention.head_width
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -163,7 +163,7 @@ def _is_right(
         )  # fmt: skip
         if not torch.allclose(x[0], expected[0][column], atol=1e-4):
             return False
-        if column and not torch.allclose(x[1], expected[1][column - 1], atol=1e-4):  # it has not begun before
+        if column and not torch.allclose(x[1], expected[1][column - 1], atol=1e-4):  # it begins at the second column
             return False
     return True
 

@@ -1,14 +1,14 @@
-"""How a matrix lies in memory for few rows at a time.
+"""How a weight matrix is stored for products with a few rows.
 
-A step multiplies a handful of rows with every weight of the model once, so it takes as long as the weights take to
-come from memory. On CPU three layouts help:
+A step multiplies a few rows with every weight of the model once, so its time is that of reading the weights from
+memory. On a CPU three layouts help:
 
-    blocks    for our own `kernels`, where there is a C compiler
-    columns   the matrix stored (in, out). From (out, in), where torch keeps it, MKL gets through 16 rows two to three
-              times slower, and through a vocabulary of 16,000 at 4 rows three times.
-    int8      weights as whole numbers from −127 to 127 with a scale for each output, a quarter of the bytes; inputs
-              rounded as they come, with one scale for the whole batch (dynamic quantization). So here, and only
-              here, a row's numbers depend a little on its neighbours.
+    blocked      for the C kernels, where there is a compiler
+    transposed   stored as (in, out). From torch's (out, in) MKL is two to three times slower at 16 rows, and three
+                 times for a vocabulary of 16,000 at 4 rows.
+    int8         weights from −127 to 127 with a scale per output, a quarter of the bytes; inputs are quantized
+                 dynamically, with one scale for the whole batch. So with int8, and only there, a row's result depends
+                 slightly on the other rows.
 """
 
 import warnings
@@ -74,11 +74,11 @@ class Int8Layout:
         scale = weight.abs().amax(dim=1).clamp_(min=1e-12) / 127
         zero = torch.zeros(len(weight), dtype=torch.long)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch is moving these names, not what they do
+            warnings.simplefilter("ignore")  # torch warns that these names will move
             rounded = torch.quantize_per_channel(weight, scale, zero, 0, torch.qint8)
             bias = None if linear.bias is None else linear.bias.detach().float()
             self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
-        # Without VNNI the products of two whole bytes overflow 16 bits; seven bits of the input do not.
+        # Without VNNI the sum of two int8 products overflows 16 bits; with 7-bit inputs it does not.
         self.narrow = not torch.cpu._is_vnni_supported()
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class Int8Layout:
 
 
 class LaidOutLinear(nn.Module):
-    """In the place of a linear layer."""
+    """A drop-in replacement for a linear layer."""
 
     def __init__(self, linear: nn.Linear, *, int8: bool) -> None:
         super().__init__()

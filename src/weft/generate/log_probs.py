@@ -1,8 +1,8 @@
-"""How likely a text is to the model: of a text as it stands, and of given answers to a prompt.
+"""Log-probabilities of given tokens: of whole texts, and of answers to a prompt.
 
-A text is scored token by token, each given all before it; the first is given the model's start token, if it has one,
-and is left out otherwise. A text longer than the context is read in windows that overlap by half, so that every token
-but those of the first window sees at least half a context.
+Each token is scored given all before it. The first is scored after the model's start token, or not at all if there is
+none. A text longer than the context is read in windows that overlap by half, so that every token after the first window
+has at least half a context before it.
 """
 
 import math
@@ -25,11 +25,11 @@ _MOST_BATCH_TOKENS, _SCORED_AT_A_TIME = (
 
 @dataclass(frozen=True)
 class Score:
-    """Of one text. `log_probs` are of the tokens that were scored, natural logarithms."""
+    """Of one text. `log_probs`: natural logarithms, of the tokens that were scored."""
 
     log_probs: list[float]
-    perplexity: float  # not a number if there was nothing to score
-    bits_per_byte: float | None  # none if there was nothing, or no text
+    perplexity: float  # NaN if no token was scored
+    bits_per_byte: float | None  # None if no token was scored, or the text is not known
 
     @property
     def log_prob(self) -> float:
@@ -38,7 +38,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the answers to choose from."""
+    """One of the options of `choose`."""
 
     option: str
     probability: float  # among the options
@@ -49,14 +49,14 @@ class Candidate:
 @dataclass(frozen=True)
 class _Window:
     text: int
-    given: Ids  # what is read
-    targets: Ids  # the last so many of what comes next
+    given: Ids  # the input
+    targets: Ids  # the tokens to score: the next ones of the last positions
 
 
 def log_probs_of(
     network: Network, texts: Sequence[Ids], sources: Sequence[Ids] | None, limit: int | None
 ) -> list[list[float]]:
-    """Of every token of each text but its first, which is only read."""
+    """Of every token of each text but the first, which is only read."""
     windows = [window for place, text in enumerate(texts) for window in _windows(place, text, limit)]
     found: list[list[float]] = [[] for _ in windows]
     order = order_by_length([window.given for window in windows])
@@ -75,7 +75,7 @@ def log_probs_of(
 
 
 def _windows(place: int, text: Ids, limit: int | None) -> Iterator[_Window]:
-    """All targets once, in order."""
+    """Each token is a target once, in order."""
     last = len(text) - 1  # tokens that have one before them
     size = last if limit is None else min(limit, last)
     done = 0
@@ -123,7 +123,7 @@ def to_score(log_probs: list[float], text: str) -> Score:
 
 
 def log_probs_after(network: Network, prompt: Ids, source: Ids | None, answers: Sequence[Ids]) -> list[float]:
-    """Of each answer as a whole, after one prompt that is read once: all answers go on from it side by side."""
+    """Of each whole answer. The prompt is read once; all answers continue it in one batch."""
     sources = None if source is None else [source]
     longest = max(len(answer) for answer in answers)
     decoder = Decoder(network, [prompt], sources, longest)
@@ -146,7 +146,7 @@ def log_probs_after(network: Network, prompt: Ids, source: Ids | None, answers: 
 
 
 def shared_prefix(rows: Sequence[Ids]) -> int:
-    """How many tokens all begin with; at least one of each is left."""
+    """How many first tokens all rows share; at least one of each row is left over."""
     most = min(len(row) for row in rows) - 1
     same = [len({row[place] for row in rows}) == 1 for place in range(most)]
     return same.index(False) if False in same else most

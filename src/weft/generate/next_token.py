@@ -1,10 +1,10 @@
-"""Which token comes next: what is ruled out, what is left after filters, and the draw.
+"""The choice of the next token: penalties and bans, filters, sampling.
 
-The order is the one that everybody uses: penalties and bans on the scores; then temperature, top-k, top-p, min-p,
-typical-p, each on what the one before has left.
+The order is the usual one: penalties and bans change the scores; then temperature, top-k, top-p, min-p and typical-p,
+each on what the one before has left.
 
-A draw is a function of (seed, prompt, which sample of that prompt, step) and nothing else, so a text does not depend
-on its neighbours in the batch, and neither do others on whether it is there.
+A sampled token depends on (seed, prompt, which sample of that prompt, step) and nothing else, so a text does not depend
+on the other texts of its batch.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from weft.generate.settings import Settings
 from weft.generate.start_end_tokens import StartEndTokens
 from weft.splitmix64 import GOLDEN_GAMMA, mix64
 
-# Tokens that hold the top-p of most distributions: to sort a whole large vocabulary costs more than a step.
+# The top-p of most distributions lies within this many tokens. Sorting a large vocabulary costs more than a step.
 _SHORTLIST = 256
 
 
 class Rules:
-    """What changes the scores before a token is chosen; one row for each sequence."""
+    """Changes to the scores before a token is chosen; one row per sequence."""
 
     def __init__(
         self, settings: Settings, start_end: StartEndTokens, prompts: Sequence[Sequence[int]], like: Tensor
@@ -33,8 +33,8 @@ class Rules:
         device, vocabulary = like.device, like.shape[-1]
         self.banned = torch.tensor([*start_end.banned_ids, *settings.banned], dtype=torch.long, device=device)
         self.end_ids = torch.tensor(start_end.end_ids, dtype=torch.long, device=device)
-        self.seen: Tensor | None = None  # (R, V) in prompt or text
-        self.written: Tensor | None = None  # (R, V) times in the text
+        self.seen: Tensor | None = None  # (R, V): the token is in the prompt or the text
+        self.written: Tensor | None = None  # (R, V): occurrences in the text
         if settings.repetition_penalty != 1.0:
             self.seen = torch.zeros(len(prompts), vocabulary, dtype=torch.bool, device=device)
             for row, prompt in enumerate(prompts):
@@ -43,7 +43,7 @@ class Rules:
             self.written = like.new_zeros(len(prompts), vocabulary)
 
     def apply(self, scores_RV: Tensor, step: int, mosts: Sequence[int]) -> Tensor:
-        """`step` tokens are written, `mosts` are the most of each row. May change `scores_RV` in place."""
+        """`step`: tokens so far. `mosts`: the most new tokens of each row. May change `scores_RV` in place."""
         penalty = self.settings.repetition_penalty
         if self.seen is not None:
             lowered = torch.where(scores_RV < 0, scores_RV * penalty, scores_RV / penalty)
@@ -68,7 +68,7 @@ class Rules:
             self.written.scatter_add_(1, tokens_R[:, None], self.written.new_ones(len(tokens_R), 1))
 
     def keep(self, rows: np.ndarray) -> None:
-        """These rows go on, in this order."""
+        """Keep these rows, in this order."""
         if self.seen is not None:
             self.seen = self.seen[torch.as_tensor(rows, device=self.seen.device)]
         if self.written is not None:
@@ -76,16 +76,16 @@ class Rules:
 
 
 def filtered_probabilities(scores_RV: Tensor, settings: Settings) -> tuple[Tensor, Tensor | None]:
-    """Probabilities (R, K) of what the filters leave, each row's likeliest first, and which tokens they are; without
-    any filter all of the vocabulary, in its order (no tokens then).
+    """Probabilities (R, K) of the tokens that the filters leave, in descending order, and their ids. Without a filter:
+    the whole vocabulary in its order, and None.
     """
-    scores = scores_RV - scores_RV.amax(dim=-1, keepdim=True)  # or a low temperature is too much for float32
+    scores = scores_RV - scores_RV.amax(dim=-1, keepdim=True)  # or a low temperature overflows float32
     if settings.temperature is not None:
         scores = scores / settings.temperature
     probabilities, tokens = _shortlist(scores, settings)
     if settings.top_p is not None:
         before = probabilities.cumsum(-1) - probabilities
-        # The likeliest always stays, however small p is.
+        # The most probable token always stays, however small p is.
         probabilities = probabilities.masked_fill((before >= settings.top_p) & (before > 0), 0.0)
     if settings.min_p:
         floor = probabilities.amax(dim=-1, keepdim=True) * settings.min_p
@@ -96,7 +96,7 @@ def filtered_probabilities(scores_RV: Tensor, settings: Settings) -> tuple[Tenso
 
 
 def _shortlist(scores: Tensor, settings: Settings) -> tuple[Tensor, Tensor | None]:
-    """Softmax after top-k; only as many of the likeliest as top-p can need."""
+    """Softmax after top-k, of no more tokens than top-p can need."""
     vocabulary = scores.shape[-1]
     if settings.top_k is not None and settings.top_k < vocabulary:
         best = scores.topk(settings.top_k)
@@ -113,7 +113,7 @@ def _shortlist(scores: Tensor, settings: Settings) -> tuple[Tensor, Tensor | Non
 
 
 def _typical(probabilities: Tensor, mass: float) -> Tensor:
-    """Those whose surprise is nearest to the entropy, until they make up `mass`."""
+    """The tokens whose surprise is nearest to the entropy, until their probabilities reach `mass`."""
     normal = probabilities / probabilities.sum(-1, keepdim=True)
     surprise = -normal.log()
     entropy = (normal * surprise).nansum(-1, keepdim=True)
@@ -124,29 +124,29 @@ def _typical(probabilities: Tensor, mass: float) -> Tensor:
 
 
 def likeliest(scores_RV: Tensor) -> Tensor:
-    # numpy's is ten times as fast as torch's on a CPU.
+    # On a CPU numpy's argmax is ten times as fast as torch's.
     return torch.from_numpy(scores_RV.numpy().argmax(-1)) if scores_RV.device.type == "cpu" else scores_RV.argmax(-1)
 
 
 def draw_tokens(probabilities_RK: Tensor, tokens_RK: Tensor | None, chance_R: Tensor) -> Tensor:
-    """The token at which the running sum passes `chance` of the whole."""
+    """The token at which the running sum passes `chance` of the total."""
     total = probabilities_RK.double().cumsum(-1)
     place = torch.searchsorted(total, chance_R[:, None].to(total.device) * total[:, -1:], right=True)
-    # Rounding may land behind the last token that is possible at all.
+    # Rounding may land after the last token with a probability above 0.
     last = (probabilities_RK > 0).long().cumsum(-1).argmax(-1, keepdim=True)
     place = torch.minimum(place, last)
     return (place if tokens_RK is None else tokens_RK.gather(-1, place))[:, 0]
 
 
 class RandomStreams:
-    """A stream of numbers in [0, 1) for each sequence (splitmix64: Steele et al. 2014)."""
+    """A stream of uniform numbers in [0, 1) for each sequence (SplitMix64: Steele et al. 2014)."""
 
     def __init__(self, keys: np.ndarray) -> None:
         self.keys = keys
 
     @classmethod
     def seeded(cls, seed: int, prompts: Sequence[Sequence[int]]) -> "RandomStreams":
-        """Equal prompts are told apart by how many of them came before."""
+        """Equal prompts differ by how many of them came before."""
         seen: Counter[bytes] = Counter()
         keys = []
         for prompt in prompts:

@@ -1,5 +1,5 @@
-"""A network made ready to write: the same weights, laid out for few rows at a time (`layouts`), its decoder's layers
-lean (`lean`). On a GPU they stay as they are.
+"""A copy of a network for generation on a CPU: the same weights, stored for a few rows at a time (`layouts`), its
+decoder layers in few operations (`inference_block`). On a GPU nothing changes.
 """
 
 import copy
@@ -18,7 +18,7 @@ _ready: WeakKeyDictionary[Network, tuple[_State, dict[bool, Network]]] = WeakKey
 
 
 def prepared(network: Network, *, int8: bool = False) -> Network:
-    """Once for each network, as long as it lives and its weights stay what they are."""
+    """Made once per network, and again if its weights change."""
     state = _state_of(network)
     known, found = _ready.get(network, (None, {}))
     if known != state:
@@ -30,17 +30,17 @@ def prepared(network: Network, *, int8: bool = False) -> Network:
 
 
 def _prepare(network: Network, *, int8: bool) -> Network:
-    """The matrices of the decoder's layers and of the language head are there a second time; all else is shared."""
+    """The matrices of the decoder layers and the language-model head are copied; everything else is shared."""
     on_cpu = next(network.parameters()).device.type == "cpu"
     if int8 and not (on_cpu and torch.backends.quantized.engine not in (None, "none")):
-        raise InputError("int8 weights need a CPU, and a torch that was built with quantized kernels.")
+        raise InputError("int8 weights need a CPU, and a torch build with quantized kernels.")
     ready: Any = for_reading(network)
     if not on_cpu:
         return ready
     if ready.decoder is not None:
-        lean = inference_blocks(ready.decoder.blocks, int8=int8)
+        fast = inference_blocks(ready.decoder.blocks, int8=int8)
         del ready.decoder.blocks
-        ready.decoder.blocks = lean  # which are no modules
+        ready.decoder.blocks = fast  # these are not modules
     for kind in ready.heads:
         if kind in ("causal", "seq2seq"):
             ready.heads[kind].out = LaidOutLinear(ready.heads[kind].out, int8=int8)
@@ -48,13 +48,13 @@ def _prepare(network: Network, *, int8: bool) -> Network:
 
 
 def for_reading(network: Network) -> Network:
-    """The same weights, without dropout, whatever becomes of the original's mode."""
+    """A copy that shares the weights and stays in eval mode, whatever the original does."""
     shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     return copy.deepcopy(network, shared).eval()
 
 
 def _state_of(network: Network) -> _State:
-    """Changes when a weight does."""
+    """Differs after any weight has changed."""
     return tuple(
         (parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version)
         for parameter in network.parameters()

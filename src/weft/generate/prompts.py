@@ -1,5 +1,6 @@
-"""Prompts made out: texts or token ids in, what the decoder reads (and the encoder, where there is one) out; or one
-sentence on why not.
+"""Prompts, given as texts or token ids, become the token ids that the decoder reads (and the encoder, if there is one).
+
+Raises InputError for a prompt that the model cannot read.
 """
 
 import math
@@ -21,12 +22,12 @@ from weft.tokenizer.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 MOST_PROMPT_CHARACTERS = 1_000_000  # of a prompt
-_MOST_BIASES = 2**30  # numbers that the biases of a relative model may be, which grow with the square of a source
+_MOST_BIASES = 2**30  # of a relative model, in numbers; they grow with the square of the source
 
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt, made out: token ids for the decoder, and of an encoder–decoder for the encoder."""
+    """Token ids: `prompt` for the decoder, `source` for the encoder of an encoder–decoder."""
 
     prompt: list[int]
     source: list[int] | None
@@ -41,10 +42,10 @@ class PromptReader:
         start_end: StartEndTokens,
         framing: Framing | None = None,
     ) -> None:
-        """`framing`: of texts, as a model that was tuned to answer them read them in training."""
+        """`framing`: how texts were framed in training, for a model that was tuned to answer."""
         self.framing = framing
         self._tokenizer, self.start_end, self.vocabulary = tokenizer, start_end, architecture.vocabulary
-        self.limit = longest(architecture.embedding.positions)  # tokens that the model can read, if there is a limit
+        self.limit = longest(architecture.embedding.positions)  # tokens that the model reads, None: no limit
         self.has_source = architecture.is_encoder_decoder
         heads = max(block.attention.heads for block in architecture.encoder.blocks) if architecture.encoder else 1
         self.longest_source = math.isqrt(_MOST_BIASES // heads)
@@ -60,22 +61,22 @@ class PromptReader:
         return self._tokenizer
 
     def read(self, prompt: Prompt, what: str, settings: Settings, history: Sequence[Turn] = ()) -> EncodedPrompt:
-        """`what` it is called in a complaint: "Prompt 3". `history`: the turns of a conversation before it."""
+        """`what`: its name in an error message, such as "Prompt 3". `history`: earlier turns of the conversation."""
         is_text, framing = isinstance(prompt, str), self.framing
         ids = self.ids_of(framing.source(prompt) if framing and isinstance(prompt, str) else prompt, what)
         if framing and is_text and not self.has_source and self.start_end.end_ids:
             ids = self._framed(framing, ids, history, settings)
         if self.has_source:
             if not ids:
-                raise InputError(f"{what} is empty; an encoder–decoder needs something to write from.")
+                raise InputError(f"{what} is empty; an encoder–decoder needs a source.")
             most = min(self.limit or len(ids), self.longest_source)
             if len(ids) > most:
                 raise InputError(f"{what} has {len(ids)} tokens; this model reads at most {most}.")
-            assert self.start_end.start_id is not None  # a decoder always has one
+            assert self.start_end.start_id is not None  # set for every encoder–decoder
             asked = EncodedPrompt([self.start_end.start_id], ids, is_text)
         else:
             if not ids and self.start_end.start_id is None:
-                raise InputError(f"{what} is empty, and this model has no start token to begin with.")
+                raise InputError(f"{what} is empty, and this model has no start token.")
             asked = EncodedPrompt(ids or [self.start_end.start_id or 0], None, is_text)
         if self.limit is not None and not settings.slide:
             self._check_fits(asked.prompt, what, settings)
@@ -91,26 +92,26 @@ class PromptReader:
         around = len(before) + len(framing.between(engine, self.start_end.end_ids[0]))
         if len(source) > room - around:
             said = "end" if not framing.is_reply else "beginning"
-            say(f"The prompt has {len(source):,} tokens, and there is room for {room - around:,}: its {said} is cut.")
+            say(f"The prompt has {len(source):,} tokens; {room - around:,} fit. Its {said} is cut off.")
         return framing.conversation(source, history, room, engine, self.start_end.end_ids[0])
 
     def _check_fits(self, ids: list[int], what: str, settings: Settings) -> None:
         assert self.limit is not None
         if len(ids) > self.limit:
             raise InputError(
-                f"{what} has {len(ids)} tokens; this model reads at most {self.limit}. Shorten it, or let the context "
-                "slide (slide)."
+                f"{what} has {len(ids)} tokens; this model reads at most {self.limit}. Shorten it, or use slide "
+                "(--slide)."
             )
-        room = self.limit - len(ids) + 1  # the last token is written without being read
+        room = self.limit - len(ids) + 1  # the last token is generated without being read
         wanted = max(settings.max_new_tokens or 0, settings.min_new_tokens)
         if wanted > room:
             raise InputError(
-                f"{what} has {len(ids)} tokens and {wanted} are to be written; this model reads {self.limit} in "
-                f"all. Ask for at most {room}, or let the context slide (slide)."
+                f"{what} has {len(ids)} tokens and {wanted} new ones are wanted; this model reads {self.limit} in "
+                f"all. Ask for at most {room} new tokens, or use slide (--slide)."
             )
 
     def most(self, asked: EncodedPrompt, settings: Settings) -> int:
-        """How many tokens this row may write: as asked for, or what fits."""
+        """The most new tokens for this prompt: as set, or what fits."""
         if settings.max_new_tokens is not None:
             return settings.max_new_tokens
         most = max(DEFAULT_NEW_TOKENS, settings.min_new_tokens)
@@ -126,7 +127,7 @@ class PromptReader:
         _check_text(text, what)
         try:
             encoding = tokenizer.engine.encode(text)
-        except Exception as error:  # the Rust side raises bare Exception
+        except Exception as error:  # Rust errors arrive as plain Exception
             raise InputError(f"{what} cannot be tokenized: {error}.") from None
         unknown = tokenizer.id_of("unk")
         strange = [
@@ -136,11 +137,11 @@ class PromptReader:
         ]
         if strange and not self.has_source:
             shown = ", ".join(repr(piece[:20]) for piece in list(dict.fromkeys(strange))[:10])
-            raise InputError(f"{what} has what this model has never seen: {shown}. Leave it out.")
+            raise InputError(f"{what} has characters this model has never seen: {shown}. Remove them.")
         if strange:
-            say(f"{what}: {len(strange)} unknown to this model, {strange[0][:20]!r} for one.")
+            say(f"{what}: {len(strange)} unknown tokens, such as {strange[0][:20]!r}.")
         ids = encoding.ids
-        # Some tokenizers close a text with its end; one that is to be gone on with has none yet.
+        # Some tokenizers add an end token; a prompt that is continued must not have one.
         while (
             not self.has_source
             and ids
@@ -151,33 +152,33 @@ class PromptReader:
         return ids
 
     def token_of(self, item: int | str) -> int:
-        """A token that is to be banned."""
+        """The id of a banned token."""
         if isinstance(item, int):
             return item
         _check_text(item, "banned")
         ids = self.tokenizer.engine.encode(item, add_special_tokens=False).ids
         if len(ids) != 1 or (ids[0] == self.tokenizer.id_of("unk") and item != self.tokenizer.special.get("unk")):
-            raise InputError(f"banned: {item!r} is not a single token of this model, which is all that can be banned.")
+            raise InputError(f"banned: {item!r} is not a single token of this model. Only single tokens can be banned.")
         return ids[0]
 
     def check_ids(self, ids: Sequence[int], what: str) -> None:
         if wrong := [token for token in ids if not 0 <= token < self.vocabulary]:
-            raise InputError(f"{what}: the token id {wrong[0]} is not one of this model's, 0 to {self.vocabulary - 1}.")
+            raise InputError(f"{what}: there is no token id {wrong[0]}; ids are from 0 to {self.vocabulary - 1}.")
 
 
 def _check_text(text: str, what: str) -> None:
     if len(text) > MOST_PROMPT_CHARACTERS:
-        raise InputError(f"{what} has {len(text):,} characters; at most {MOST_PROMPT_CHARACTERS:,} are read.")
+        raise InputError(f"{what} has {len(text):,} characters; the limit is {MOST_PROMPT_CHARACTERS:,}.")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{what} is not valid text: {text[error.start]!r} at {error.start} is half a character."
+            f"{what} is not valid text: {text[error.start]!r} at {error.start} is half of a surrogate pair."
         ) from None
 
 
 def as_list(prompts: Any) -> tuple[bool, list[Any]]:
-    """Whether it is a single prompt, and the prompts as a list."""
+    """Whether it is a single prompt; and the prompts as a list."""
     if isinstance(prompts, str):
         return True, [prompts]
     if isinstance(prompts, np.ndarray | torch.Tensor):
@@ -195,8 +196,8 @@ def as_list(prompts: Any) -> tuple[bool, list[Any]]:
 def _listed(array: np.ndarray | torch.Tensor) -> Any:
     try:
         return array.tolist()
-    except (RuntimeError, ValueError, TypeError):  # sparse, nested, without memory …
-        raise InputError("This tensor does not hold token ids that can be read.") from None
+    except (RuntimeError, ValueError, TypeError):  # sparse, nested, meta …
+        raise InputError("This tensor does not hold readable token ids.") from None
 
 
 def whole_numbers(prompt: Any, what: str) -> list[int]:
@@ -207,5 +208,5 @@ def whole_numbers(prompt: Any, what: str) -> list[int]:
     if ids.shape == (0,):
         return []
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise InputError(f"{what} is neither a text nor a list of token ids (whole numbers).")
+        raise InputError(f"{what} is neither a text nor a list of token ids (integers).")
     return [int(token) for token in ids]

@@ -1,4 +1,4 @@
-"""What people call: `score` and `choose`."""
+"""`score`: how probable texts are. `choose`: the most probable of given answers."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
@@ -14,7 +14,7 @@ from weft.generate.settings import Settings
 from weft.model.network import Network
 
 Normalize = Literal["none", "tokens", "bytes"]
-_OPTIONS_AT_A_TIME = 256  # that are compared at a time
+_OPTIONS_AT_A_TIME = 256  # of `choose`, in one batch
 
 
 class Scorer:
@@ -22,7 +22,7 @@ class Scorer:
         self.network, self.reader = network, reader
 
     def score(self, texts: Any, sources: Any = None) -> Any:
-        """How likely each text is; of an encoder–decoder, each as an answer to its source."""
+        """How probable each text is; for an encoder–decoder, as an answer to its source."""
         alone, listed = as_list(texts)
         ids = [self.reader.ids_of(text, f"Text {place}") for place, text in enumerate(listed)]
         given = [self._started(row) for row in ids]
@@ -60,7 +60,7 @@ class Scorer:
         return asked.source
 
     def choose(self, prompt: str, options: Sequence[str], *, normalize: Normalize, details: bool) -> Any:
-        """The likeliest of the options after the prompt; with `details` all of them, likeliest first."""
+        """The most probable option after the prompt; with `details` all of them, most probable first."""
         if not isinstance(prompt, str) or isinstance(options, str) or not isinstance(options, Iterable):
             raise InputError("choose takes a text and a list of texts to choose from.")
         options = [str(one) if isinstance(one, np.str_) else one for one in options]
@@ -86,7 +86,7 @@ class Scorer:
         return candidates if details else candidates[0].option
 
     def _answer(self, option: str, what: str) -> list[int]:
-        """As it is learnt: with the token that ends it, without one that begins a text."""
+        """The tokens of an answer as in training: with an end token, without opening tokens."""
         ids = self.reader.ids_of(option, what)
         if self.reader.has_source or self.reader.framing is None:
             return ids
@@ -95,21 +95,23 @@ class Scorer:
         return [*ids, self.reader.start_end.end_ids[0]] if ids else []
 
     def _answers(self, prompt: str, options: Sequence[str]) -> tuple[list[int], list[int] | None, list[list[int]]]:
-        """What is read first, by the decoder and by the encoder, and the tokens of each option."""
+        """The decoder's prompt, the encoder's source, and the tokens of each option."""
         if self.reader.has_source or (self.reader.framing and self.reader.start_end.end_ids):
             asked = self.reader.read(prompt, "The prompt", Settings())
             answers = [self._answer(option, f"Option {place}") for place, option in enumerate(options)]
             if empty := [option for option, answer in zip(options, answers, strict=True) if not answer]:
                 raise InputError(f"The option {empty[0]!r} has no tokens, so it cannot be chosen.")
             return asked.prompt, asked.source, answers
-        # Together with the prompt, as they would be read: a token may reach over the seam.
+        # Tokenized together with the prompt: a token may span the border.
         whole = [
             self._started(self.reader.ids_of(prompt + one, f"With option {n}, the prompt"))
             for n, one in enumerate(options)
         ]
         begin = min(shared_prefix(whole), len(self._started(self.reader.ids_of(prompt, "The prompt"))))
         if begin == 0:
-            raise InputError("The prompt is too short to be read by itself, and this model has no start token.")
+            raise InputError(
+                "The prompt is too short: it shares its only token with an option, and this model has no start token."
+            )
         return whole[0][:begin], None, [row[begin:] for row in whole]
 
 

@@ -1,4 +1,4 @@
-"""The model's own words on beginning and ending, from its config, its generation config and its tokenizer."""
+"""The tokens that begin and end a text, from the model's config, its generation config and its tokenizer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from weft.tokenizer.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class StartEndTokens:
-    end_ids: tuple[int, ...] = ()  # any of them ends a text
-    start_id: int | None = None  # what a decoder begins with, or a text of which nothing is given
-    forced_end_id: int | None = None  # the last token of a text that is cut off (Marian)
+    end_ids: tuple[int, ...] = ()  # each of them ends a text
+    start_id: int | None = None  # the decoder's first token; of a model without an encoder, the prompt if it is empty
+    forced_end_id: int | None = None  # the last token of a text that reaches max_new_tokens (Marian)
     banned_ids: tuple[int, ...] = ()
 
 
@@ -24,8 +24,8 @@ def read_start_end_tokens(
     vocabulary: int,
     has_source: bool,
 ) -> StartEndTokens:
-    """What generation_config.json says goes before config.json, and that before the tokenizer. Ids that the model
-    does not have are none: many a config says GPT-2's 50256 to a vocabulary of a hundred.
+    """generation_config.json takes precedence over config.json, and that over the tokenizer. Ids outside the vocabulary
+    are ignored: many configs of small models have GPT-2's 50256.
     """
 
     def ids(name: str) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ def read_start_end_tokens(
     def first(*names: str) -> int | None:
         return next((one for name in names for one in ids(name)), None)
 
-    rules = generation or config  # where there is a generation config, what it leaves out is not wanted
+    rules = generation or config  # a generation config counts even for what it leaves out
     words = rules.get("bad_words_ids")
     words = words if isinstance(words, list) else []
     single = [word[0] for word in words if isinstance(word, list) and len(word) == 1 and isinstance(word[0], int)]
@@ -59,10 +59,10 @@ def _numbers(settings: Mapping[str, Any], name: str, file: str) -> list[int] | N
     listed = value if isinstance(value, list) else [value]
     if all(type(one) is int for one in listed):
         return listed
-    say(f"{file}: {name} cannot be {value!r}; it is left out.")
+    say(f"{file}: {name} cannot be {value!r}; it is ignored.")
     return None
 
 
 def _decoder_start(said: int | None) -> int:
-    """T5 and its kin begin with padding, which is token 0 unless something else is said."""
+    """T5-like decoders begin with the padding token, 0 by default."""
     return 0 if said is None else said

@@ -1,25 +1,28 @@
-"""Tokens become text as they are written.
+"""Tokens to text while they are generated.
 
-A character may be spread over several tokens, and what a token looks like depends on the one before it (a leading
-space, a piece of a word). So text is handed on only once it is whole, and what is new in it is told against the
-prompt's own end. A stop string ends the text before it; what could still turn into one is held back.
+A character may span several tokens, and a token's text depends on the one before it (a leading space, a piece of a
+word). So new tokens are decoded together with the last known ones, and a character is returned once it is complete. A
+stop string ends the text before it; an end that may become a stop string is held back.
 """
 
 from collections.abc import Sequence
 
 from weft.tokenizer.tokenizer import Tokenizer
 
-_TAIL_TOKENS = 16  # tokens that new ones are read together with
-_UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what bytes that are no character yet are decoded to
+_TAIL_TOKENS = 16  # known tokens that new ones are decoded with
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what the bytes of an incomplete character decode to
 
 
 class Text:
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = ()) -> None:
         self.tokenizer, self.stops = tokenizer, stops
         self.prompt, self.tokens = list(prompt[-_TAIL_TOKENS:]), list[int]()
-        self.known, self.fresh = list(self.prompt), list[int]()  # whose text was taken, and whose was not yet
-        self.whole = ""  # what is complete
-        self.shown = 0  # characters of it that were handed on
+        self.known, self.fresh = (
+            list(self.prompt),
+            list[int](),
+        )  # tokens whose text is in `whole`, and those whose text is not yet
+        self.whole = ""  # complete characters
+        self.shown = 0  # characters of it that were returned
         self.is_stopped = False
 
     def add(self, token: int) -> None:
@@ -27,7 +30,7 @@ class Text:
         self.fresh.append(token)
         piece = new_text(self.tokenizer, self.known, self.fresh)
         if piece.endswith(_UNFINISHED) and len(self.fresh) < _TAIL_TOKENS:
-            return  # perhaps the next token completes the character
+            return  # the next token may complete the character
         self.known, self.fresh = [*self.known, *self.fresh][-_TAIL_TOKENS:], []
         self._take(piece)
 
@@ -39,14 +42,14 @@ class Text:
             self.whole, self.is_stopped = self.whole[: min(places)], True
 
     def ready(self) -> str:
-        """What is new and sure to stay."""
+        """New text that no later token can change."""
         held = 0 if self.is_stopped else self._held()
         piece = self.whole[self.shown : len(self.whole) - held]
         self.shown += len(piece)
         return piece
 
     def _held(self) -> int:
-        """How much of the end could be the beginning of a stop string."""
+        """How many characters at the end may begin a stop string."""
         most = max((len(stop) - 1 for stop in self.stops), default=0)
         for size in range(min(most, len(self.whole)), 0, -1):
             if any(stop.startswith(self.whole[-size:]) for stop in self.stops):
@@ -54,7 +57,7 @@ class Text:
         return 0
 
     def rest(self) -> str:
-        """What is left once nothing more is written."""
+        """The remaining text, after the last token."""
         if not self.is_stopped:
             whole = new_text(self.tokenizer, self.prompt, self.tokens)
             left = new_text(self.tokenizer, self.known, self.fresh)
@@ -65,11 +68,11 @@ class Text:
 
 
 def new_text(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int]) -> str:
-    """What `tokens` add to the prompt's text."""
+    """The text that `tokens` add to the prompt's."""
     tail = list(prompt[-_TAIL_TOKENS:])
     before, after = tokenizer.decode(tail), tokenizer.decode([*tail, *tokens])
     if not after.startswith(before):
-        before = before.rstrip(_UNFINISHED)  # the prompt ends within a character, which is whole by now
+        before = before.rstrip(_UNFINISHED)  # the prompt ended inside a character, which is complete now
     return after[len(before) :] if after.startswith(before) else tokenizer.decode(tokens)
 
 

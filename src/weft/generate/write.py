@@ -1,4 +1,4 @@
-"""Greedy and sampling: every row writes its own text, and leaves when it is done."""
+"""Greedy decoding and sampling: every sequence of a batch gets one token per step, and leaves when it is finished."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,15 +19,15 @@ Finish = Literal["end", "stop", "length"]
 
 @dataclass
 class ActiveSequence:
-    """A text being written: what the decoder was given, and what came of it."""
+    """A text being generated: the prompt, and the tokens so far."""
 
     prompt: Ids
-    most: int  # new tokens
-    text: Text | None = None  # where the text matters while it is written
+    most: int  # new tokens at most
+    text: Text | None = None  # where text is needed during generation: streams, stop strings
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
-    finish: Finish | None = None  # none: it is being written
-    begin: int = 0  # tokens of the prompt and the text that are forgotten
+    finish: Finish | None = None  # None: not finished
+    begin: int = 0  # tokens of prompt and text that were dropped from the context
 
     def add(self, token: int, ends: Sequence[int]) -> None:
         self.tokens.append(token)
@@ -42,11 +42,11 @@ class ActiveSequence:
             self.finish = "length"
 
     def is_full(self, limit: int | None) -> bool:
-        """Whether the decoder cannot read the newest token on top of what it knows."""
+        """Whether the newest token no longer fits into the context."""
         return limit is not None and len(self.prompt) + len(self.tokens) - self.begin > limit
 
     def context(self, limit: int | None) -> list[int]:
-        """What the decoder is to know; if that is more than it can read, the older half is forgotten."""
+        """The tokens the decoder reads. If they exceed the limit, the older half of the context is dropped."""
         known = [*self.prompt, *self.tokens]
         if limit is not None and self.is_full(limit):
             self.begin = len(known) - (limit - limit // 2)
@@ -55,13 +55,13 @@ class ActiveSequence:
 
 @dataclass(frozen=True)
 class DecodeSpec:
-    """What all rows of a batch have in common."""
+    """What all sequences of a batch share."""
 
     network: Network
     settings: Settings
     start_end: StartEndTokens
-    most: int  # new tokens of any row
-    limit: int | None  # tokens that the decoder can read
+    most: int  # new tokens of any sequence at most
+    limit: int | None  # tokens that the decoder reads
     wants_log_probs: bool = False
 
 
@@ -72,8 +72,8 @@ def write_steps(
     chances: RandomStreams | None,
     copies: int = 1,
 ) -> Iterator[None]:
-    """A step at a time, one token for each row that is not done, until all are. Neighbouring rows, `copies` of them,
-    have one prompt, and one source. With `chances` the token is drawn, without it is the likeliest.
+    """Each step adds one token to every unfinished row, until all are finished. `copies` neighbouring rows share a
+    prompt and a source. With `chances` tokens are sampled, without they are the most probable ones.
     """
     settings = spec.settings
     decoder = _read(spec, rows, sources, copies)

@@ -1,7 +1,7 @@
-"""What people call: `generate` and `stream`.
+"""`generate` and `stream`.
 
-Prompts are texts, or lists of token ids; what comes back is of the same kind. One alone gives one answer, a list a
-list. Prompts go through in batches, those of like length together.
+Prompts are texts or lists of token ids; answers are of the same kind. One prompt gives one answer, a list a list.
+Prompts are processed in batches of similar length.
 """
 
 import secrets
@@ -23,33 +23,33 @@ from weft.model.network import Network
 from weft.model.packed import order_by_length
 from weft.progress import track
 
-_MOST_CACHE_BYTES, _MOST_BATCH_ROWS = 2**29, 64  # of a batch, at the most
+_MOST_CACHE_BYTES, _MOST_BATCH_ROWS = 2**29, 64  # of a batch
 
 
 @dataclass(frozen=True)
 class Generation:
-    """One answer: its new tokens, its text, how it came to its end and how likely it was."""
+    """One answer: its new tokens, its text, why it ended, and how probable it is."""
 
     tokens: list[int]
     text: str | None
-    finish: Finish  # an end token, a stop string, or the most tokens
-    score: float  # the sum of log_probs; of several beams, divided by lengthᵖ
-    log_probs: list[float]  # of each token, in the model's own distribution
+    finish: Finish  # an end token, a stop string, or the most new tokens
+    score: float  # the sum of log_probs; for beam search, divided by lengthᵖ
+    log_probs: list[float]  # of each token, before penalties and filters
 
 
 @dataclass(frozen=True)
 class _Batch:
-    places: list[int]  # of prompts
-    copies: range  # of the n answers to each of them
+    places: list[int]  # indices of prompts
+    copies: range  # which of the n answers to each of them
 
 
 class Writer:
     def __init__(self, network: Network, reader: PromptReader, recommended: dict[str, Any]) -> None:
-        """`network` is prepared to write; `recommended` is the folder's generation_config.json."""
+        """`network`: from `prepared`. `recommended`: the folder's generation_config.json."""
         self.network, self.reader, self.recommended = network, reader, recommended
 
     def generate(self, prompts: Any, *, details: bool = False, progress: bool = False, **given: Any) -> Any:
-        """An answer to each prompt; `n` > 1: a list of them, best first. With `details`, `Generation`s."""
+        """An answer per prompt; a list of them, best first, if `n` > 1. With `details`, `Generation`s."""
         alone, listed = as_list(prompts)
         spec = self._spec(given, details=details)
         asked = [self.reader.read(prompt, f"Prompt {place}", spec.settings) for place, prompt in enumerate(listed)]
@@ -65,10 +65,10 @@ class Writer:
         return shown[0] if alone else shown
 
     def stream(self, prompt: Prompt, *, history: Sequence[Turn] = (), **given: Any) -> Iterator[Any]:
-        """The answer as it is written: pieces of text, or token ids."""
+        """The answer while it is generated: pieces of text, or token ids."""
         spec = self._spec(given, details=False)
         if spec.settings.strategy == "beam":
-            raise InputError("Beam search knows its text only at the end, so there is nothing to stream.")
+            raise InputError("Beam search has its text only at the end, so it cannot be streamed.")
         if spec.settings.n != 1:
             raise InputError("A stream is one answer; n goes with generate.")
         alone, listed = as_list(prompt)
@@ -80,7 +80,7 @@ class Writer:
 
     def _pieces(self, asked: EncodedPrompt, row: ActiveSequence, steps: Iterator[None]) -> Iterator[Any]:
         while row.finish is None:
-            with plain_inference(self.network):  # never around a yield: it would reach the caller
+            with plain_inference(self.network):  # never around a yield, or the caller would be in inference mode
                 next(steps)
             if not asked.is_text:
                 yield row.tokens[-1]
@@ -120,7 +120,7 @@ class Writer:
 
     def _search(self, asked: list[EncodedPrompt], spec: DecodeSpec) -> list[list[Generation]]:
         stops = spec.settings.stop
-        most = 4 * max(map(len, stops), default=0) + 8  # tokens at the end that can newly hold one
+        most = 4 * max(map(len, stops), default=0) + 8  # tokens at the end in which a new stop string must lie
 
         def holds_stop(place: int, tokens: list[int]) -> bool:
             before = [*self._before(asked[place].prompt), *tokens[:-most]]
@@ -141,14 +141,14 @@ class Writer:
         ]
 
     def _row(self, asked: EncodedPrompt, spec: DecodeSpec, *, streams: bool = False) -> ActiveSequence:
-        """Text is made while a row is written only where somebody waits for it."""
+        """Text is made during generation only for streams and stop strings."""
         text = None
         if streams or spec.settings.stop:
             text = Text(self.reader.tokenizer, self._before(asked.prompt), spec.settings.stop)
         return ActiveSequence(asked.prompt, self.reader.most(asked, spec.settings), text)
 
     def _before(self, prompt: Sequence[int]) -> Sequence[int]:
-        """The text that the new one goes on with; a decoder's start token is none."""
+        """The prompt whose text is continued. An encoder–decoder's start token is no text."""
         return () if self.reader.has_source else prompt
 
     def _text(self, prompt: Sequence[int], tokens: list[int], spec: DecodeSpec) -> str | None:
@@ -163,7 +163,7 @@ class Writer:
     def _spec(self, given: dict[str, Any], *, details: bool) -> DecodeSpec:
         settings, own, vocabulary = settings_of(given, self.recommended), self.reader.start_end, self.reader.vocabulary
         if settings.stop and not self.reader.has_tokenizer:
-            raise InputError("This model has no tokenizer, so it knows no stop strings; stop_tokens are ids.")
+            raise InputError("This model has no tokenizer, so it cannot find stop strings. Use stop_tokens (ids).")
         banned = [self.reader.token_of(item) for item in settings.banned]
         self.reader.check_ids(banned, "banned")
         self.reader.check_ids(settings.stop_tokens, "stop_tokens")
@@ -172,9 +172,9 @@ class Writer:
         )
         out = {*banned, *start_end.banned_ids, *(start_end.end_ids if settings.min_new_tokens else ())}
         if len(out) == vocabulary:
-            raise InputError("Every token is banned, so nothing can be written.")
+            raise InputError("Every token is banned, so nothing can be generated.")
         update: dict[str, Any] = {"banned": banned}
-        if settings.beams == 1:  # nothing to compare: the likeliest token each time
+        if settings.beams == 1:  # beam search with one beam is greedy decoding
             update["strategy"] = "greedy"
         settings = settings.model_copy(update=update)
         most = settings.max_new_tokens or max(DEFAULT_NEW_TOKENS, settings.min_new_tokens)
@@ -191,8 +191,8 @@ class Writer:
         return RandomStreams.seeded(seed, prompts)
 
     def _batches(self, asked: Sequence[EncodedPrompt], spec: DecodeSpec) -> Iterator[_Batch]:
-        """Prompts of like length together, so many rows as the cache has room for; of many answers to one prompt, some
-        at a time.
+        """Prompts of similar length together, as many rows as the cache has room for. Many answers to one prompt may
+        need several batches.
         """
         settings, copies = spec.settings, range(spec.settings.n)
         if settings.strategy == "beam":
