@@ -67,7 +67,7 @@ def test_a_pattern_passes_over_what_a_folder_does(folder):
 
 
 def test_a_pattern_of_files_that_cannot_be_read_says_why(folder):
-    with pytest.raises(InputError, match=r"\*\.epub stands for no file .*ending that is not known.*format: text"):
+    with pytest.raises(InputError, match=r"\*\.epub matches no file .*ending that is not known.*format: text"):
         build_corpus(section("texts/*.epub"), folder, folder / "corpus", workers=1)
 
 

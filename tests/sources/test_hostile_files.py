@@ -145,7 +145,7 @@ def test_the_global_headers_of_a_tar_are_limited(tmp_path):
     (tmp_path / "a.tar").write_bytes(out.getvalue())
     *found, last = scan(tmp_path / "a.tar", Reading())
     assert [document.text for document in found] == ["text"] * 11
-    assert last.reason == "holds more than 1,000 notes about all of its members"
+    assert last.reason == "has more than 1,000 global headers"
 
 
 def test_a_bomb_in_two_steps_is_refused_by_its_growth_in_both_together(tmp_path, monkeypatch):

@@ -184,7 +184,7 @@ def test_one_example_leaves_none_to_validate_on(tmp_path):
     ({"train": []}, "finetune.data.train is missing"), ({"train": ""}, "finetune.data.train is missing"),
     ({"train": "empty"}, "empty is an empty folder"), ({"validation": "empty"}, "empty is an empty folder"),
     ({"validation": "nowhere.csv"}, "nowhere.csv does not exist"), ({"test": "given.jsonl"}, "known to be the label"),
-    ({"train": ["train.jsonl", "lines.txt"]}, "lines.txt is text, to run in parallel with another"),
+    ({"train": ["train.jsonl", "lines.txt"]}, "lines.txt is lines of text, and "),
     ({"txt": "a"}, "finetune.data.txt is not a setting (did you mean text?)"),
     ({"limit": 0}, "finetune.data.limit cannot be 0"), ({"label": 5}, "finetune.data.label cannot be 5"),
     ({"train": [1]}, "finetune.data.train.0 cannot be 1: input should be a valid string"),

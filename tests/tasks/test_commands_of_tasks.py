@@ -196,7 +196,7 @@ def test_evaluate_refuses_data_that_it_cannot_judge_by(tuned, tmp_path):
         ([tmp_path / "lines.txt"], "no column that is known to be the label"),
         ([tmp_path / "empty.csv"], "holds no rows"),
         ([tmp_path / "good.jsnl"], "does not exist (did you mean good.jsonl?)"),
-        ([good, tmp_path / "lines.txt"], "lines.txt is text, to run in parallel with another"),
+        ([good, tmp_path / "lines.txt"], "lines.txt is lines of text, and "),
         ([good, "--train", given], "no column that is known to be the label"),
         ([good, "--task", "pair"], "no column that is known to be the second"),
         ([good, "--task", "tag"], "cannot do tag as it is: its head fits classify, pair"),

@@ -83,7 +83,7 @@ def test_broken_rows_of_json_are_said_and_the_others_answered(model, tmp_path):
         "rows.jsonl, line 3 has a text of type int.",
         "rows.jsonl, line 4 has an empty text.",
         "rows.jsonl, line 5 is not a JSON object, but a list.",
-        "rows.jsonl, line 6 has half of a surrogate pair, which is no text.",
+        "rows.jsonl, line 6 has half of a surrogate pair, which is not text.",
     ]
 
 

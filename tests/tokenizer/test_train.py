@@ -123,7 +123,7 @@ def test_the_report_counts_what_a_count_by_hand_counts(trained):
         ("blank.txt", b" \n\n ", "no text to learn"),
         ("binary.txt", b"MZ\x00\x01" * 100, "is a binary file"),
         ("latin.txt", "café".encode("latin-1"), "line 1 is not UTF-8 at byte 4"),
-        ("half.jsonl", b'{"text": "\\ud800"}\n', "line 1 has half of a surrogate pair, which is no text"),
+        ("half.jsonl", b'{"text": "\\ud800"}\n', "line 1 has half of a surrogate pair, which is not text"),
         ("broken.jsonl", b'{"text": "a"}\n{"txt": 1}\n', 'line 2 is a JSON object without a "text"'),
         ("list.jsonl", b"[1]\n", "line 1"),
         ("number.jsonl", b'{"text": 3}\n', "has a text that is int"),

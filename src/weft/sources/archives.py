@@ -137,7 +137,7 @@ class _Header(tarfile.TarInfo):
         if self.type in _EXTENDED_HEADERS and self.size > MOST_HEADER:
             raise Refused(f"holds a name of {self.size:,} bytes")
         if self.type == tarfile.XGLTYPE and len(archive.pax_headers) > MOST_GLOBAL_HEADERS:
-            raise Refused(f"holds more than {MOST_GLOBAL_HEADERS:,} notes about all of its members")
+            raise Refused(f"has more than {MOST_GLOBAL_HEADERS:,} global headers")
         return super()._proc_member(archive)  # type: ignore[misc]
 
 

@@ -17,7 +17,7 @@ def codec_of(encoding: str) -> str:
         lines = "a\nb".encode(name)
         is_plain = lines == b"a\nb" and lines.decode(name) == "a\nb"
     except (LookupError, UnicodeError, ValueError, TypeError):
-        raise InputError(f"There is no encoding {encoding!r} of text; some are utf-8, latin-1, gbk.") from None
+        raise InputError(f"There is no encoding {encoding!r}. Examples: utf-8, latin-1, gbk.") from None
     if not is_plain or name in _NOT_OF_TEXT:
         raise InputError(f"{encoding} cannot be read in lines. Convert it first: iconv -f {encoding} -t utf-8.")
     return "utf-8-sig" if name == "utf-8" else encoding

@@ -71,7 +71,7 @@ def list_files(paths: Sequence[Path], format: str | None = None) -> Listing:
 
 def _nothing_readable(path: Path, others: Sequence[Path]) -> str:
     is_folder = path.is_dir()
-    begins = f"{path} holds no text files. " if is_folder else f"{path} stands for no file that can be read"
+    begins = f"{path} holds no text files. " if is_folder else f"{path} matches no file that can be read"
     if not others:
         return f"{begins}{KNOWN_ENDINGS}" if is_folder else f"{begins}."
     has = f"It has {said_passed_over(others)}" if is_folder else f": {said_passed_over(others)}"

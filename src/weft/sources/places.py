@@ -176,7 +176,7 @@ class Place:
             return
         for file, name in self._files():
             if is_archive(file.name):
-                yield PlaceStream(file, "", name, Refused("is an archive in a folder; give it by itself"))
+                yield PlaceStream(file, "", name, Refused("is an archive in a folder. Give its path by itself"))
                 continue
             try:
                 for member in open_members(file):
@@ -217,7 +217,7 @@ def locate(path: Path, format: str | None = None) -> Place:
         place = Place(Path(outer), str(PurePosixPath(beneath)), format)
     expand(place.path)
     if place.beneath and not place.is_archive:
-        raise InputError(f"{place.path} is not an archive ({', '.join(ARCHIVES)}): nothing is beneath it.")
+        raise InputError(f"{place.path} is not an archive ({', '.join(ARCHIVES)}), so {place.beneath} cannot be in it.")
     return place
 
 

@@ -50,7 +50,7 @@ def read_rows(
         return (row for place in places for row in _rows(place, reading))
     if len(texts) < len(places):
         other = next(place for place in places if not place.is_text)
-        raise InputError(f"{texts[0].where} is text, to run in parallel with another, and {other.where} is not.")
+        raise InputError(f"{texts[0].where} is lines of text, and {other.where} is not: they cannot be parallel.")
     return _parallel(texts, reading)
 
 
@@ -77,7 +77,7 @@ def _rows_of_stream(place: Place, stream: PlaceStream, reading: Reading) -> Iter
             case "text":
                 yield _text_of_class(stream, reading, origin)
             case "stray":
-                yield BadRecord("lies beside the folders of the classes, not in one", origin)
+                yield BadRecord("is not in the folder of a class", origin)
     except Refused as refused:
         yield BadRecord(str(refused), origin)
     except InputError as error:
@@ -102,9 +102,7 @@ def _parallel(places: list[Place], reading: Reading) -> Iterator[Record | BadRec
     numbered = (f"column {number}" for number in range(len(_PARALLEL), len(places)))
     names = list(reading.header or [*_PARALLEL, *numbered])
     if len(names) != len(places):
-        raise InputError(
-            f"{len(names)} names (finetune.data.columns) are not enough or too many for {len(places)} files."
-        )
+        raise InputError(f"finetune.data.columns has {len(names)} names for {len(places)} parallel files.")
     origins = [Origin(place.path, place.beneath) for place in places]
     readers = [_lines_of(place, reading) for place in places]
     counts = [0] * len(places)

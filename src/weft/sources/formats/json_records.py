@@ -98,7 +98,7 @@ def _checked_object(value: Any, has_surrogates: bool) -> dict[str, Any] | str:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            return "has half of a surrogate pair, which is no text"
+            return "has half of a surrogate pair, which is not text"
     return value
 
 
