@@ -3,7 +3,7 @@
 import json
 
 import yaml
-from test_pretrain import ALICE, QUICK, SHAPE
+from small_recipes import ALICE, QUICK, SHAPE
 
 from weft.commands.run import run_recipe
 from weft.recipe.file import read_recipe
