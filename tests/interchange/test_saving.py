@@ -52,7 +52,7 @@ def test_what_no_hugging_face_family_has_is_saved_in_wefts_own_format_and_says_s
         ("recurrent.layers", -1, "out of range"),
         ("heads", 3, "heads is not a list"),
         ("embedding", 3, "embedding is not an object"),
-        ("init.kind", "magic", "none of normal, t5"),
+        ("init.kind", "magic", "not one of normal, t5"),
     ],
 )
 def test_a_broken_architecture_is_refused_by_its_path(path, value, says, tmp_path):

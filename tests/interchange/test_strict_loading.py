@@ -67,22 +67,22 @@ def integers(folder):
 def truncated(folder):
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
-    return "model.safetensors is not a whole safetensors file"
+    return "model.safetensors is not a complete safetensors file"
 
 
 def empty_weights(folder):
     (folder / "model.safetensors").write_bytes(b"")
-    return "model.safetensors is not a whole safetensors file"
+    return "model.safetensors is not a complete safetensors file"
 
 
 def noise(folder):
     (folder / "model.safetensors").write_bytes(bytes(range(256)) * 10)
-    return "model.safetensors is not a whole safetensors file"
+    return "model.safetensors is not a complete safetensors file"
 
 
 def unknown_family(folder):
     configure(folder, model_type="berrt")
-    return "model_type 'berrt' is not one weft knows .did you mean bert"
+    return "model_type 'berrt' is not supported .did you mean bert"
 
 
 def no_family(folder):
@@ -119,7 +119,7 @@ def no_width(folder):
 
 def wrong_type(folder):
     configure(folder, num_hidden_layers="two")
-    return "num_hidden_layers is 'two', which is not a whole number"
+    return "num_hidden_layers is 'two', which is not an integer"
 
 
 def huge(folder):

@@ -170,7 +170,7 @@ def test_fresh_models_start_near_the_uniform_guess(family):
         (lambda: weft.create("bert", "bse"), "did you mean base"),
         (lambda: weft.create("bert", layerz=3), "did you mean layers"),
         (lambda: weft.create("bert", layers=0), "at least 1"),
-        (lambda: weft.create("bert", layers="six"), "a whole number"),
+        (lambda: weft.create("bert", layers="six"), "an integer"),
         (lambda: weft.create("bert", layers=10**9), "more than"),
         (lambda: weft.create("bert", width=100, heads=12), "not a multiple"),
         (lambda: weft.create("bert", dropout=1.5), "below 1"),
@@ -178,7 +178,7 @@ def test_fresh_models_start_near_the_uniform_guess(family):
         (lambda: weft.create("llama", heads=1, width=5), "even head width"),
         (lambda: weft.create("gpt2", head="masked"), "no head 'masked'"),
         (lambda: weft.create("bert", positions="rotery"), "did you mean rotary"),
-        (lambda: weft.create("lstm", positions="rotary"), "takes no positions"),
+        (lambda: weft.create("lstm", positions="rotary"), "has no position encoding"),
         (lambda: weft.create("bert", activation="gelo"), "one of gelu"),
     ],
 )

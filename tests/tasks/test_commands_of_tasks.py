@@ -281,7 +281,7 @@ def test_a_foreign_tagger_is_wrong_where_it_does_not_have_the_tag(foreign, tmp_p
     ("bare", [], "does no task"), ("t5-classes", [], "has a sequence head, which does no task"),
     ("causal", [], "say what it is to do (--task)"), ("seq2seq", [], "say what it is to do (--task)"),
     ("seq2seq", ["--task", "classify"], "cannot do classify as it is: its head fits translate, summarize, reply"),
-    ("speechless", [], "has no tokenizer"), ("albert", [], "'albert' is not one weft knows"),
+    ("speechless", [], "has no tokenizer"), ("albert", [], "'albert' is not supported"),
     ("nowhere", [], "nowhere does not exist"),
 ])  # fmt: skip
 def test_a_folder_that_cannot_answer_says_why(name, options, reason, foreign, tmp_path):

@@ -36,8 +36,8 @@ def _bert_links(architecture: Architecture, prefix: str) -> Iterator[Link]:
 
 
 def _output(architecture: Architecture, module: str) -> Iterator[Link]:
-    """The vocabulary layer. Its bias is stored beside it, under two names that are one parameter while weights are
-    tied; untied, only the layer's own is used, but transformers still expects both.
+    """The vocabulary layer. Its bias has two names, which are one parameter if the weights are tied. If untied,
+    transformers uses only the layer's own bias but expects both in the file.
     """
     yield link("heads.masked.out.weight", f"{module}.decoder.weight")
     masked = architecture.head("masked")
@@ -84,11 +84,11 @@ def _distilbert_links(architecture: Architecture, prefix: str) -> Iterator[Link]
 def _check(config: dict[str, Any]) -> None:
     require(config, "is_decoder", (False,), "use a decoder family")
     require(config, "add_cross_attention", (False,), "use an encoder–decoder family")
-    require(config, "position_embedding_type", ("absolute", None), "only absolute positions are known for this family")
+    require(config, "position_embedding_type", ("absolute", None), "this family has absolute positions only")
 
 
 def _check_distilbert(config: dict[str, Any]) -> None:
-    # transformers stores such a table as a weight and reads it like a learned one, so nothing is lost.
+    # transformers stores a sinusoidal table as a weight, so it loads like a learned one.
     require(config, "sinusoidal_pos_embds", (True, False), "it must be true or false")
 
 

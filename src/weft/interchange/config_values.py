@@ -1,11 +1,11 @@
-"""Values out of a config.json, checked: it comes from outside and may hold anything."""
+"""Checked values of a config.json, which comes from outside and may hold anything."""
 
 from typing import Any
 
 from weft.errors import FolderError
 from weft.model.feedforward import Activation
 
-# transformers has several names for one function; we write the first of each.
+# transformers has several names for some functions; weft writes the first.
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -31,7 +31,7 @@ def activation_from_hf(name: str, key: str) -> Activation:
 
 
 def check_type(value: Any, wanted: Any, key: str) -> Any:
-    """`wanted` is the type of our setting: int, float, bool, str, or one of these or nothing."""
+    """The value, if it has the type `wanted`: int, float or bool, optional or not. Raises FolderError otherwise."""
     options = getattr(wanted, "__args__", (wanted,))
     if value is None and type(None) in options:
         return None
@@ -45,12 +45,12 @@ def check_type(value: Any, wanted: Any, key: str) -> Any:
 
 
 def _describe(options: tuple[Any, ...]) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false"}
+    words = {int: "an integer", float: "a number", bool: "true or false"}
     return " or ".join(words[option] for option in options if option in words)
 
 
 def read_classifier_dropout(config: dict[str, Any]) -> float:
-    """Before a decoder's token labels: classifier_dropout, else hidden_dropout, else 0.1."""
+    """The dropout of a decoder's token head: classifier_dropout, else hidden_dropout, else 0.1."""
     for key in ("classifier_dropout", "hidden_dropout"):
         if config.get(key) is not None:
             return check_type(config[key], float, key)
@@ -58,6 +58,6 @@ def read_classifier_dropout(config: dict[str, Any]) -> float:
 
 
 def require(config: dict[str, Any], key: str, allowed: tuple[Any, ...], why: str) -> None:
-    """Refuse a config that switches on something the network does not compute."""
+    """Raises FolderError if the config asks for something unsupported."""
     if key in config and config[key] not in allowed:
         raise FolderError(f"config.json: {key} = {config[key]!r} is not supported: {why}.")

@@ -1,4 +1,4 @@
-"""What one Hugging Face family must tell us: its config keys, its class names and its weight names."""
+"""What is specific to one Hugging Face family: config keys, class names, weight names."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,16 +18,17 @@ class Dialect:
     model_type: str
     family: type[Family]
     knobs: dict[str, str]  # config key -> setting of our family
-    classes: dict[str, str]  # our head -> transformers' class, the family's own language model first
+    classes: dict[str, str]  # our head -> transformers' class; the default head first
     links: Callable[[Architecture, str], Iterator[Link]]  # (architecture, prefix of the backbone's names)
     prefix: Callable[[str], str]  # head -> prefix
-    defaults: dict[str, Any] = field(default_factory=dict)  # of transformers, where ours differ
-    check: Callable[[dict[str, Any]], None] = lambda config: None  # refuses what we do not compute
-    read: Callable[[dict[str, Any]], dict[str, Any]] = lambda config: {}  # settings that are not a plain key
+    defaults: dict[str, Any] = field(default_factory=dict)  # transformers' defaults, where ours differ
+    check: Callable[[dict[str, Any]], None] = lambda config: None  # raises FolderError for unsupported settings
+    read: Callable[[dict[str, Any]], dict[str, Any]] = lambda config: {}  # settings that are not in `knobs`
     write: Callable[[Any], dict[str, Any]] = lambda family: {}
     tokens: Callable[[int], dict[str, int | None]] = lambda vocabulary: {"pad_token_id": 0}
     ignored: tuple[str, ...] = ()  # patterns of stored tensors that are not used
-    tables: Callable[[Architecture, str], dict[str, Tensor]] = lambda architecture, head: {}  # computed, but expected
+    # Computed tensors that transformers expects in the file.
+    tables: Callable[[Architecture, str], dict[str, Tensor]] = lambda architecture, head: {}
 
     def read_family(self, config: dict[str, Any]) -> Family:
         self.check(config)
@@ -53,7 +54,7 @@ class Dialect:
         return {**config, **self.tokens(vocabulary), **self.write(family)}
 
     def head_of(self, config: dict[str, Any]) -> str:
-        """Our head for the class that config.json names; the family's language model if it names none."""
+        """The head for the class in config.json. Default: the first in `classes`."""
         names = config.get("architectures") or []
         heads = {name: head for head, name in self.classes.items()}
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

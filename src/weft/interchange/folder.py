@@ -1,10 +1,10 @@
-"""A model folder, whole: config.json, weights, tokenizer, weft.json.
+"""A whole model folder: config.json, weights, tokenizer, weft.json.
 
 Reading is strict. The config gives the architecture, the architecture gives every tensor's name and shape, and the
-files must hold exactly those; only then is memory taken. Three liberties, because published folders take them: names
-without the backbone's prefix (GPT-2's own), LayerNorm's old `gamma`/`beta`, and a class in the config that has fewer
-heads than the file (BERT's own says ForMaskedLM and holds ForPreTraining). A tied matrix stored twice with different
-values is, as in transformers, not tied.
+files must hold exactly these tensors. Memory is allocated after all checks. Three exceptions, because published folders
+need them: names without the backbone's prefix (GPT-2), LayerNorm's old `gamma` and `beta`, and a class in the config
+with fewer heads than the file (BERT's checkpoint says ForMaskedLM and holds ForPreTraining). A tied matrix that is
+stored twice with different values is untied, as in transformers.
 """
 
 import re
@@ -40,12 +40,12 @@ DIALECTS = {
     for dialect in (BERT, ROBERTA, DISTILBERT, GPT2, T5_DIALECT, MARIAN, LLAMA, QWEN3, MODERNBERT)
 }
 OWN_FORMAT = "No Hugging Face family has this architecture: it is saved in weft's own format, which only weft opens."
-GENERATION, MOST_LABELS = "generation_config.json", 1_000_000
-# What a model folder's own files look like; others in it belong to the user and stay.
-OURS = (
+_GENERATION_FILE, _MOST_LABELS = "generation_config.json", 1_000_000
+# Files that belong to a model folder. Saving leaves the user's other files in place.
+MODEL_FILES = (
     *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json"),
     *("pytorch_model.bin", "pytorch_model-*.bin", "pytorch_model.bin.index.json"),
-    *("config.json", GENERATION, MANIFEST, "crf.safetensors"),
+    *("config.json", _GENERATION_FILE, MANIFEST, "crf.safetensors"),
     *TOKENIZER_FILES,
     *(name.partition("/")[0] for name in POOLING_FILES),
 )
@@ -53,19 +53,19 @@ OURS = (
 
 @dataclass(frozen=True)
 class Description:
-    """What a folder says beyond the network itself."""
+    """What a folder holds besides the network."""
 
-    family: Family | None  # none: an architecture of no family, kept in weft's own format
+    family: Family | None  # None: weft's own format
     head: str
     labels: tuple[str, ...] = ()
-    config: dict[str, Any] = field(default_factory=dict)  # config.json as it was read; on saving, other keys stay
+    config: dict[str, Any] = field(default_factory=dict)  # config.json as read; saving keeps its other keys
     generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
-    notes: tuple[str, ...] = ()  # what a reader should be told
+    notes: tuple[str, ...] = ()  # for the user
 
 
 @dataclass(frozen=True)
 class _Match:
-    """A reading of the files: an architecture whose tensors are all there, and nothing else is."""
+    """An architecture whose tensors are exactly those in the files."""
 
     network: Network
     plan: Plan
@@ -81,7 +81,7 @@ def read_model(folder: Path) -> tuple[Network, Description]:
 
 
 def read_outline(folder: Path) -> tuple[Network, Description]:
-    """As `read_model`, with every check but without the memory: what a folder holds, at once."""
+    """As `read_model`, with all checks, but without reading weights or allocating memory."""
     network, description, _ = _open(folder)
     return network, description
 
@@ -98,7 +98,7 @@ def _open_as(folder: Path, config: dict[str, Any]) -> tuple[Network, Description
     files = TensorFiles(folder)
     names = _modern_names(files)
     match = _match(config, files, names)
-    generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    generation = read_json(folder / _GENERATION_FILE) if (folder / _GENERATION_FILE).is_file() else {}
     description = Description(match.family, match.head, _labels(config), config, generation, match.notes)
     return match.network, description, lambda: _fill(match.network, match.plan, files, names)
 
@@ -117,7 +117,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
         known = [*DIALECTS, native.MODEL_TYPE]
         hint = suggest(kind, known) if isinstance(kind, str) else ""
         raise FolderError(
-            f"{folder / 'config.json'}: the model_type {kind!r} is not one weft knows{hint}. Known: {', '.join(known)}."
+            f"{folder / 'config.json'}: the model_type {kind!r} is not supported{hint}. Known: {', '.join(known)}."
         )
     return config
 
@@ -135,8 +135,8 @@ def read_architecture(config: dict[str, Any]) -> tuple[Architecture, Family | No
     except RecipeError as error:
         raise FolderError(f"config.json: {error}") from None
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
-        # Each value is checked where it is read; this is for shapes of JSON that nobody thought of.
-        raise FolderError(f"config.json holds a value of the wrong kind: {str(error).splitlines()[0]}.") from error
+        # Values are checked where they are read. This catches JSON of an unexpected structure.
+        raise FolderError(f"config.json holds a value of the wrong type: {str(error).splitlines()[0]}.") from error
 
 
 def write_model(
@@ -147,18 +147,18 @@ def write_model(
     files: dict[str, bytes] | None = None,
     facts: dict[str, Any] | None = None,
 ) -> str:
-    """Write the folder, with the tokenizer's and other files as they are; returns the `model_type` it has there."""
+    """Write the folder atomically. `files`: the tokenizer's and others, by name. Returns the `model_type`."""
     config, network_plan, tensors = _describe(network, description)
     parameters = dict(network.named_parameters())
     for entry in network_plan.entries:
         parts = entry.split(parameters[entry.ours].detach().cpu())
         tensors |= dict(zip(entry.theirs, parts, strict=True))
     tensors |= {name: tensors[original].clone() for name, original in network_plan.copies.items()}
-    with replace_folder(folder, mark="config.json", ours=OURS) as new:
+    with replace_folder(folder, mark="config.json", ours=MODEL_FILES) as new:
         write_tensors(tensors, new / SINGLE_FILE)
         (new / "config.json").write_bytes(to_json(config))
         if (generation := _generation_config(network.architecture, config)) is not None:
-            (new / GENERATION).write_bytes(to_json({**generation, **description.generation}))
+            (new / _GENERATION_FILE).write_bytes(to_json({**generation, **description.generation}))
         for name, data in (files or {}).items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_bytes(data)
@@ -173,14 +173,14 @@ def save_format(network: Network, description: Description) -> str:
 
 
 def _describe(network: Network, description: Description) -> tuple[dict[str, Any], Plan, dict[str, Tensor]]:
-    """The config, the weights' names, and tensors that are expected beside the weights."""
+    """The config, the weight names, and computed tensors that transformers expects in the file."""
     architecture, family, head = network.architecture, description.family, description.head
     dialect = next((d for d in DIALECTS.values() if type(family) is d.family and head in d.classes), None)
     if dialect is None or family is None or not _is_expressible(dialect, family, head, architecture):
         kept = {key: value for key, value in description.config.items() if key.endswith("token_id")}
         own = {"head": head, **kept, **_label_config(architecture, description.labels)}
         return {**native.write_config(architecture), **own}, plan(network, native.links(network)), {}
-    # The reader's own keys (token ids, labels, task parameters) stay; the architecture's come from the network.
+    # Keys of the architecture come from the network; other keys (token ids, task parameters) stay.
     written = dialect.write_config(family, head, architecture.vocabulary)
     tokens = {key: value for key, value in written.items() if key.endswith("token_id") and key in description.config}
     kept = {key: value for key, value in description.config.items() if key not in written or key in tokens}
@@ -194,14 +194,14 @@ def _describe(network: Network, description: Description) -> tuple[dict[str, Any
 
 
 def _is_expressible(dialect: Dialect, family: Family, head: str, architecture: Architecture) -> bool:
-    """Whether this family's config, read back, gives this very architecture."""
+    """Whether this family's config, read again, gives the same architecture."""
     labels = architecture.heads[-1].outputs if architecture.heads else 2
     written = dialect.write_config(family, head, architecture.vocabulary)
     return dialect.read_family(written).architecture(head, labels) == architecture
 
 
 def _match(config: dict[str, Any], files: TensorFiles, names: dict[str, str]) -> _Match:
-    """The first reading under which every tensor has its place; or the error of the likeliest reading."""
+    """The first architecture that the tensors fit. Raises FolderError for the one with the fewest problems."""
     problems: list[tuple[int, str]] = []
     for candidate in _readings(config, files, names):
         trouble = _problems(candidate.plan, config["model_type"], files, names)
@@ -226,7 +226,13 @@ def _readings(config: dict[str, Any], files: TensorFiles, names: dict[str, str])
         if _differing(network_plan.tied, files, names):
             untied = replace(family, tied=False)
             network, network_plan = _outline(dialect, untied, other, labels, names)
-            yield _Match(network, network_plan, untied, other, ("The output matrix has values of its own: untied.",))
+            yield _Match(
+                network,
+                network_plan,
+                untied,
+                other,
+                ("The output matrix is untied.",),
+            )
         elif other == head:
             yield _Match(network, network_plan, family, head)
         else:
@@ -235,7 +241,7 @@ def _readings(config: dict[str, Any], files: TensorFiles, names: dict[str, str])
 
 
 def _outline(dialect: Dialect, family: Family, head: str, labels: int, names: Iterable[str]) -> tuple[Network, Plan]:
-    """The network and the plan of its tensors, with the backbone's prefix if the file has it."""
+    """The network and its weight names, with the backbone's prefix if the file uses it."""
     prefix = dialect.prefix(head)
     prefix = prefix if any(name.startswith(prefix) for name in names) else ""
     network = outline(family.architecture(head, labels))
@@ -243,7 +249,7 @@ def _outline(dialect: Dialect, family: Family, head: str, labels: int, names: It
 
 
 def _differing(pairs: dict[str, str], files: TensorFiles, names: dict[str, str]) -> list[str]:
-    """Tensors that are stored beside the one they should be equal to, with other values."""
+    """Stored tensors that differ from the tensor they should equal."""
     return [
         alias
         for alias, original in pairs.items()
@@ -260,7 +266,7 @@ def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: di
         name for name in names if name not in known and not any(re.fullmatch(pattern, name) for pattern in ignored)
     ]
     problems = [f"The weights lack {name}." for name in missing]
-    if missing and surplus:  # looking for near names takes long: only for the sentence that will be read
+    if missing and surplus:  # suggestions are slow: only for the message that is shown
         problems[0] = f"The weights lack {missing[0]}{suggest(missing[0], surplus[:1000])}."
     problems += [f"The weights hold {name}, which a {model_type} of this shape does not have." for name in surplus]
     for name, shape in required.items():
@@ -275,24 +281,24 @@ def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: di
 
 @torch.no_grad()
 def _fill(network: Network, network_plan: Plan, files: TensorFiles, names: dict[str, str]) -> None:
-    """Give the outlined network its memory, in float32; parameters that are one stay one."""
-    made: dict[int, nn.Parameter] = {}
+    """Load the weights in float32 into the outlined network. Tied parameters stay tied."""
+    loaded: dict[int, nn.Parameter] = {}
     for entry in network_plan.entries:
         empty = network.get_parameter(entry.ours)
         parts = [files.get(names[name]).float() for name in entry.theirs]
-        made[id(empty)] = nn.Parameter(entry.join(parts, empty.shape), requires_grad=empty.requires_grad)
+        loaded[id(empty)] = nn.Parameter(entry.join(parts, empty.shape), requires_grad=empty.requires_grad)
     for module in network.modules():
         for name, parameter in module.named_parameters(recurse=False):
-            setattr(module, name, made[id(parameter)])
+            setattr(module, name, loaded[id(parameter)])
 
 
 def _modern_names(files: TensorFiles) -> dict[str, str]:
-    """Today's name of each tensor -> its name in the file."""
+    """Current name of each tensor -> its name in the file."""
     names: dict[str, str] = {}
     for name in files.shapes:
         modern = re.sub(r"\.beta$", ".bias", re.sub(r"\.gamma$", ".weight", name))
         if modern in names:
-            raise FolderError(f"The weights hold both {names[modern]} and {name}, which are one tensor.")
+            raise FolderError(f"The weights hold both {names[modern]} and {name}, which are names of the same tensor.")
         names[modern] = name
     return names
 
@@ -301,8 +307,8 @@ def _labels(config: dict[str, Any]) -> tuple[str, ...]:
     table = config.get("id2label")
     if table is None:
         count = check_type(config.get("num_labels", 0), int, "num_labels")
-        if not 0 <= count <= MOST_LABELS:
-            raise FolderError(f"config.json: num_labels is {count}; it must be from 0 to {MOST_LABELS:,}.")
+        if not 0 <= count <= _MOST_LABELS:
+            raise FolderError(f"config.json: num_labels is {count}; it must be from 0 to {_MOST_LABELS:,}.")
         return tuple(f"LABEL_{i}" for i in range(count))
     try:
         return tuple(str(table[key]) for key in sorted(table, key=int))

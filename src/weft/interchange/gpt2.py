@@ -1,4 +1,4 @@
-"""Hugging Face's gpt2. Its `Conv1D` keeps matrices as (in, out), the transpose of everyone else's."""
+"""Hugging Face's gpt2. Its `Conv1D` stores matrices transposed, as (in, out)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
 
 def _check(config: dict[str, Any]) -> None:
     require(config, "add_cross_attention", (False,), "use an encoder–decoder family")
-    require(config, "scale_attn_by_inverse_layer_idx", (False,), "attention is scaled alike in all layers")
+    require(config, "scale_attn_by_inverse_layer_idx", (False,), "all layers use the same attention scale")
 
 
 def _read(config: dict[str, Any]) -> dict[str, Any]:

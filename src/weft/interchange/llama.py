@@ -35,7 +35,7 @@ def _links(architecture: Architecture, prefix: str) -> Iterator[Link]:
 
 
 def _read_rotary(config: dict[str, Any]) -> dict[str, Any]:
-    """transformers 5 keeps `rope_parameters`; before, there were `rope_theta` and `rope_scaling`."""
+    """transformers 5 writes `rope_parameters`; earlier versions `rope_theta` and `rope_scaling`."""
     rope = {**(config.get("rope_parameters") or {}), **(config.get("rope_scaling") or {})}
     theta = rope.get("rope_theta", config.get("rope_theta", 10_000.0))
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -46,7 +46,7 @@ def _read_rotary(config: dict[str, Any]) -> dict[str, Any]:
             "classifier_dropout": read_classifier_dropout(config),
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"config.json: rope_parameters are not complete: {error}.") from error
+        raise FolderError(f"config.json: rope_parameters are incomplete: {error}.") from error
 
 
 def _read_scaling(kind: str, rope: dict[str, Any]) -> LinearScaling | Llama3Scaling | None:
@@ -62,7 +62,7 @@ def _read_scaling(kind: str, rope: dict[str, Any]) -> LinearScaling | Llama3Scal
                 float(rope["high_freq_factor"]),
                 int(rope["original_max_position_embeddings"]),
             )
-    raise FolderError(f"config.json: rotary positions of type {kind!r} are not supported: default, linear, llama3 are.")
+    raise FolderError(f"config.json: rotary type {kind!r} is not supported; default, linear and llama3 are.")
 
 
 def _write_rotary(family: Llama) -> dict[str, Any]:

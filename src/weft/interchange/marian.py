@@ -43,22 +43,22 @@ def _check(config: dict[str, Any]) -> None:
     require(config, "decoder_vocab_size", (None, vocabulary), "source and target share one vocabulary")
     require(config, "is_decoder", (False,), "Marian is an encoder–decoder here")
     for key in ("encoder_layerdrop", "decoder_layerdrop"):
-        require(config, key, (0, 0.0), "layers are never left out")
+        require(config, key, (0, 0.0), "layer dropout is not supported")
 
 
 def _read(config: dict[str, Any]) -> dict[str, Any]:
-    # transformers unties the three embeddings from each other when it unties the output.
+    # If transformers unties the output, it unties all three embeddings.
     shared = config.get("share_encoder_decoder_embeddings", True) and config.get("tie_word_embeddings", True)
     return {"shared_embedding": bool(shared)}
 
 
 def _tables(architecture: Architecture, head: str) -> dict[str, Tensor]:
-    """MarianModel expects its waves in the file; MarianMTModel computes them."""
+    """MarianModel expects its sinusoidal table in the file; MarianMTModel computes it."""
     if head != "none":
         return {}
     size, width = architecture.embedding.positions.size, architecture.width
-    waves = sinusoid_table(torch.arange(size), width, torch.float32)
-    return {f"{side}.embed_positions.weight": waves.clone() for side in ("encoder", "decoder")}
+    table = sinusoid_table(torch.arange(size), width, torch.float32)
+    return {f"{side}.embed_positions.weight": table.clone() for side in ("encoder", "decoder")}
 
 
 MARIAN = Dialect(

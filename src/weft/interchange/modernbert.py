@@ -115,7 +115,7 @@ MODERNBERT = Dialect(
     defaults={"intermediate_size": 1152},
     read=_read,
     write=_write,
-    # transformers' own defaults lie outside a small vocabulary, where its embedding would not build.
+    # transformers' default ids would be outside a small vocabulary, so its embedding could not be built.
     tokens=lambda vocabulary: dict.fromkeys(
         ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0
     ),

@@ -1,5 +1,5 @@
-"""weft's own format, `model_type: weft`: for an architecture that no Hugging Face family has (an LSTM, a BERT with
-rotary positions). The config spells out the bricks and the tensors have our own names. transformers does not open
+"""weft's own format, `model_type: weft`, for architectures that no Hugging Face family has (an LSTM, a BERT with rotary
+positions, layers that differ). The config holds the `Architecture`; tensors have weft's names. transformers cannot open
 it.
 """
 
@@ -18,13 +18,13 @@ _MOST_LAYERS = 1000
 
 
 def write_config(architecture: Architecture) -> dict[str, Any]:
-    bricks = asdict(architecture)
+    settings = asdict(architecture)
     for side in ("encoder", "decoder"):
         stack = getattr(architecture, side)
-        if stack is not None and stack.is_uniform:  # one block stands for all
-            blocks = bricks[side].pop("blocks")
-            bricks[side] = {"layers": len(blocks), "block": blocks[0], **bricks[side]}
-    return {"model_type": MODEL_TYPE, "architecture": bricks}
+        if stack is not None and stack.is_uniform:  # write the block once
+            blocks = settings[side].pop("blocks")
+            settings[side] = {"layers": len(blocks), "block": blocks[0], **settings[side]}
+    return {"model_type": MODEL_TYPE, "architecture": settings}
 
 
 def read_config(config: dict[str, Any]) -> Architecture:
@@ -38,7 +38,7 @@ def links(network: Network) -> list[Link]:
 
 
 def _build(kind: Any, value: Any, path: str) -> Any:
-    """A value of type `kind` out of plain JSON; anything unknown, missing or of another type is refused by its path."""
+    """A value of type `kind` from JSON. Raises FolderError with the path of an unknown, missing or mistyped value."""
     if is_dataclass(kind):
         return _build_dataclass(kind, value, path)
     if get_origin(kind) in (Union, UnionType):
@@ -46,7 +46,7 @@ def _build(kind: Any, value: Any, path: str) -> Any:
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise FolderError(
-                f"config.json: {path} is {value!r}, which is none of {', '.join(map(str, get_args(kind)))}."
+                f"config.json: {path} is {value!r}, which is not one of {', '.join(map(str, get_args(kind)))}."
             )
         return value
     if get_origin(kind) is tuple:
@@ -75,7 +75,7 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
 
 
 def _with_blocks(value: dict[str, Any], path: str) -> dict[str, Any]:
-    """`blocks` spelled out where `layers` and `block` say that they are equal."""
+    """Replace `layers` and `block` (equal layers) by `blocks`."""
     if "blocks" in value:
         blocks = value["blocks"]
         if isinstance(blocks, list) and not 1 <= len(blocks) <= _MOST_LAYERS:
@@ -96,8 +96,8 @@ def _build_union(options: tuple[Any, ...], value: Any, path: str) -> Any:
         return None
     options = tuple(option for option in options if option is not type(None))
     if isinstance(value, dict):
-        for option in options:  # bricks that can stand for each other tell themselves apart by `kind`
+        for option in options:  # alternatives are told apart by `kind`
             if len(options) == 1 or get_args(get_type_hints(option)["kind"])[0] == value.get("kind"):
                 return _build(option, value, path)
-        raise FolderError(f"config.json: {path}.kind is {value.get('kind')!r}, which is not known.")
+        raise FolderError(f"config.json: {path}.kind is {value.get('kind')!r}, which is not supported.")
     return _build(options[0], value, path)

@@ -1,8 +1,7 @@
-"""How one vector per text is made. Sentence-embedding folders (sentence-transformers') say it in files of their own,
-which are kept to the byte so that a saved copy still says the same.
+"""Pooling of hidden states to one vector per text, as sentence-transformers folders configure it.
 
-Such a folder lists its modules: the model, a pooling of its hidden states, perhaps a normalisation to length 1. What
-else it may list (another layer, another pooling) would change the vectors, so it is refused by name.
+Such a folder lists modules: the model, a pooling, optionally a normalisation to length 1. Other modules would change
+the vectors, so they are refused by name. The files are kept byte by byte for saved copies.
 """
 
 import json
@@ -20,7 +19,7 @@ POOLING_FILES = (
     "config_sentence_transformers.json",
 )
 PoolingKind = Literal["mean", "first", "last"]
-# Before version 5 there was a switch per kind, since then one name.
+# Before version 5: a flag per kind. Since then: one name.
 _POOLING_KINDS: dict[str, PoolingKind] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "first",
@@ -40,12 +39,12 @@ class Pooling:
 
 
 def read_pooling(folder: Path) -> Pooling:
-    """The folder's own way; the plain mean if it does not say."""
+    """The folder's pooling. Default: the mean."""
     if not (folder / "modules.json").is_file():
         return Pooling()
     modules = _read_modules(folder / "modules.json")
     if modules[:1] != ["Transformer"] or set(modules[1:]) - {"Pooling", "Normalize"}:
-        raise FolderError(f"{folder / 'modules.json'}: vectors made by {' + '.join(modules)} are not supported.")
+        raise FolderError(f"{folder / 'modules.json'}: the modules {' + '.join(modules)} are not supported.")
     files = {name: (folder / name).read_bytes() for name in POOLING_FILES if (folder / name).is_file()}
     limit = _optional(folder / "sentence_bert_config.json").get("max_seq_length")
     kind = _read_kind(folder / "1_Pooling/config.json") if "Pooling" in modules else "mean"

@@ -1,8 +1,8 @@
 """Hugging Face's t5.
 
-transformers 5 always says `tie_word_embeddings: true` and keeps v1.1's missing output scale in
-`scale_decoder_outputs`; before, an untied config meant both an output matrix of its own and no scale. Whether the
-matrix is its own is, either way, seen from whether the file holds a different one (see `folder`).
+transformers 5 always writes `tie_word_embeddings: true`, and v1.1's missing output scale in `scale_decoder_outputs`. In
+earlier versions an untied config meant both an untied output matrix and no scale. In either case the matrix is untied
+if the file holds different values for it (see `folder`).
 """
 
 from collections.abc import Iterator
@@ -57,12 +57,12 @@ def _check(config: dict[str, Any]) -> None:
 def _read(config: dict[str, Any]) -> dict[str, Any]:
     proj = config.get("feed_forward_proj", "relu")
     if not isinstance(proj, str):
-        raise FolderError(f"config.json: feed_forward_proj is {proj!r}, which is not a name.")
+        raise FolderError(f"config.json: feed_forward_proj is {proj!r}, which is not a string.")
     gated, name = proj.startswith("gated-"), proj.removeprefix("gated-")
     untied = config.get("tie_word_embeddings") is False
     return {
         "gated": gated,
-        # The name predates the exact GELU in transformers: here it means the tanh form.
+        # In transformers, gated-gelu means the tanh approximation.
         "activation": "gelu-tanh" if proj == "gated-gelu" else activation_from_hf(name, "feed_forward_proj"),
         "tied": not untied,
         "output_scaled": bool(config.get("scale_decoder_outputs", not untied)),
@@ -116,6 +116,6 @@ T5_DIALECT = Dialect(
         "eos_token_id": min(1, vocabulary - 1),
         "decoder_start_token_id": 0,
     },
-    # An old checkpoint may hold a table that cross-attention never used.
+    # Old checkpoints hold an unused table for cross-attention.
     ignored=(r"(transformer\.)?decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
 )

@@ -1,6 +1,6 @@
-"""Tensors on disk: `model.safetensors`, or shards with an index. Headers are read first, data when it is asked for.
+"""Tensors on disk: `model.safetensors`, or shards with an index. Headers are read at once, tensors on demand.
 
-Pickled weights (`pytorch_model.bin`, `.pt`, `.ckpt`) can run code when they are opened, so they never are.
+Pickled weights (`pytorch_model.bin`, `.pt`, `.ckpt`) can run code when they are opened, so weft refuses them.
 """
 
 import errno
@@ -21,7 +21,7 @@ FLOAT_TYPES = {"F64", "F32", "F16", "BF16"}
 
 
 class TensorFiles:
-    """The tensors of a folder by name: shapes at once, values one by one."""
+    """The tensors of a folder by name."""
 
     def __init__(self, folder: Path) -> None:
         self._file_of: dict[str, Path] = {}
@@ -33,7 +33,7 @@ class TensorFiles:
         if expected is not None:
             for name, shard in expected.items():
                 if name not in self.shapes:
-                    raise FolderError(f"{folder / INDEX_FILE} says that {name} is in {shard}, but it is not there.")
+                    raise FolderError(f"{folder / INDEX_FILE} lists {name} in {shard}, but the shard does not hold it.")
 
     def _read_header(self, file: Path) -> None:
         try:
@@ -44,11 +44,11 @@ class TensorFiles:
                     self.shapes[name] = tuple(view.get_shape())
         except (SafetensorError, OSError) as error:
             raise FolderError(
-                f"{file} is not a whole safetensors file ({_reason(error)}). Copy or download it again."
+                f"{file} is not a complete safetensors file ({_reason(error)}). Copy or download it again."
             ) from error
 
     def stored_as(self, name: str) -> str:
-        """safetensors' name of its type: F32, BF16, I64 …"""
+        """The dtype as safetensors names it: F32, BF16, I64 …"""
         return self._kinds[name]
 
     def get(self, name: str) -> Tensor:
@@ -58,10 +58,10 @@ class TensorFiles:
 
 def write_tensors(tensors: Mapping[str, Tensor], file: Path) -> None:
     try:
-        # transformers checks for this entry before it opens a file.
+        # transformers requires this entry.
         save_file(dict(tensors), file, metadata={"format": "pt"})
     except SafetensorError as error:
-        # A full disk comes as a text of the Rust side; the number in it is the system's own.
+        # The Rust library reports a full disk as text that contains the errno.
         found = re.search(r"os error (\d+)", str(error))
         raise OSError(int(found[1]) if found else errno.EIO, _reason(error)) from error
 
@@ -71,14 +71,14 @@ def _weight_files(folder: Path, expected: dict[str, str] | None) -> list[Path]:
         files = [folder / shard for shard in sorted(set(expected.values()))]
         for file in files:
             if not file.is_file():
-                raise FolderError(f"{file} is missing: {INDEX_FILE} names it as a shard.")
+                raise FolderError(f"{file} is missing: {INDEX_FILE} lists it as a shard.")
         return files
     if (folder / SINGLE_FILE).is_file():
         return [folder / SINGLE_FILE]
     if pickled := sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLE_SUFFIXES):
         raise FolderError(
-            f"{folder} holds its weights as a pickle ({pickled[0]}), which can run code when it is opened, so weft "
-            "does not open it. Convert it where you trust it: "
+            f"{folder} holds its weights as a pickle ({pickled[0]}). Opening it could run code, so weft does not. "
+            "If you trust it, convert it: "
             "transformers.AutoModel.from_pretrained(folder).save_pretrained(new_folder, safe_serialization=True)."
         )
     raise FolderError(f"{folder} has no weights: neither {SINGLE_FILE} nor {INDEX_FILE} is there.")
@@ -91,10 +91,10 @@ def _read_index(folder: Path) -> dict[str, str]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FolderError(f"{folder / INDEX_FILE} is not an index of shards: {_reason(error)}.") from error
     for name, shard in pairs:
-        # A name with a path in it could point anywhere on the disk.
+        # A path could point anywhere on the disk.
         if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
             raise FolderError(
-                f"{folder / INDEX_FILE}: {name} is said to be in {shard!r}, which is not a file name of a shard."
+                f"{folder / INDEX_FILE}: {name} is listed in {shard!r}, which is not a file name of a shard."
             )
     return shards
 

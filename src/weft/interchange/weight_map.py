@@ -1,8 +1,8 @@
-"""How our parameters correspond to the tensors in a file.
+"""Which stored tensors make up each parameter.
 
-A family lists `Link`s between modules: ours, and theirs. Theirs may be several whose rows we keep in one matrix
-(query, key and value), or one that is stored transposed (GPT-2). A link of a module stands for its weight and its
-bias. Our side is the truth about shapes: `plan` spells out every tensor that a file must hold.
+A family lists `Link`s from weft's modules to Hugging Face's. Several of theirs may be concatenated to one of ours
+(query, key and value), and theirs may be stored transposed (GPT-2). A link of a module covers its weight and its bias.
+Shapes come from our network: `plan` lists every tensor that a file must hold.
 """
 
 from collections.abc import Container, Iterable
@@ -16,12 +16,12 @@ from torch import Tensor, nn
 class Link:
     ours: str
     theirs: tuple[str, ...]
-    rows: tuple[int, ...] | None = None  # of each of theirs, where they differ
+    rows: tuple[int, ...] | None = None  # of each of theirs. Default: equal parts
     transposed: bool = False
-    shape: tuple[int, ...] | None = None  # of theirs, where it is ours written otherwise
-    also: tuple[str, ...] = ()  # other names a file may hold the same tensor under
-    copies: tuple[str, ...] = ()  # names we write it under as well, because transformers expects them
-    or_else: str | None = None  # the name to take where a file has none of the first
+    shape: tuple[int, ...] | None = None  # of theirs, if it differs from ours by a reshape
+    also: tuple[str, ...] = ()  # other names under which a file may hold the same tensor
+    copies: tuple[str, ...] = ()  # names under which it is written as well, because transformers expects them
+    or_else: str | None = None  # the name to use if a file lacks the first
 
 
 def link(ours: str, *theirs: str, **details) -> Link:
@@ -30,7 +30,7 @@ def link(ours: str, *theirs: str, **details) -> Link:
 
 @dataclass(frozen=True)
 class Entry:
-    """One of our parameters and the tensors it is made of."""
+    """One parameter and the stored tensors it consists of."""
 
     ours: str
     theirs: tuple[str, ...]
@@ -54,12 +54,12 @@ class Entry:
 @dataclass(frozen=True)
 class Plan:
     entries: list[Entry]
-    tied: dict[str, str]  # their name -> their name of the tensor that is the same parameter
-    aliases: dict[str, str]  # their name -> their name of the tensor it must equal, if a file holds it
+    tied: dict[str, str]  # stored name -> stored name of the same parameter
+    aliases: dict[str, str]  # stored name -> stored name of the tensor it must equal, if present
     copies: dict[str, str]
 
     def adapted(self, names: Container[str]) -> "Plan":
-        """The same plan with the names that this file really uses."""
+        """The same plan with the names that this file uses."""
         entries = [
             replace(entry, theirs=(entry.link.or_else,))
             if entry.link.or_else and entry.theirs[0] not in names and entry.link.or_else in names
@@ -74,7 +74,7 @@ class Plan:
 
 
 def plan(network: nn.Module, links: Iterable[Link]) -> Plan:
-    """Spell the links out for this network. Each parameter must be linked exactly once."""
+    """Apply the links to this network. Each parameter must have exactly one link."""
     owner: dict[int, str] = {}
     entries: dict[str, Entry] = {}
     tied: dict[str, str] = {}

@@ -30,7 +30,7 @@ from weft.model.keep import Maps
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 
-Run = tuple[int, int, int]  # neighbouring sequences of one shape: how many, query length, key length
+_Run = tuple[int, int, int]  # neighbouring sequences of one shape: how many, query length, key length
 
 
 @dataclass(frozen=True)
@@ -195,11 +195,11 @@ def _fill(maps: Maps, **found: list[Tensor]) -> None:
         lists += found.get(kind, [])
 
 
-def _shared_runs(queries: Packed, keys: Packed) -> list[Run]:
+def _shared_runs(queries: Packed, keys: Packed) -> list[_Run]:
     """Runs of neighbours whose query lengths and key lengths are both equal."""
     if queries is keys:
         return [(count, length, length) for count, length in queries.runs]
-    runs: list[Run] = []
+    runs: list[_Run] = []
     for pair in zip(queries.lengths, keys.lengths, strict=True):
         if runs and runs[-1][1:] == pair:
             runs[-1] = (runs[-1][0] + 1, *pair)
@@ -208,14 +208,14 @@ def _shared_runs(queries: Packed, keys: Packed) -> list[Run]:
     return runs
 
 
-def _split_by_run(q: Tensor, k: Tensor, v: Tensor, runs: list[Run]) -> Iterator[tuple[Tensor, Tensor, Tensor, Run]]:
+def _split_by_run(q: Tensor, k: Tensor, v: Tensor, runs: list[_Run]) -> Iterator[tuple[Tensor, Tensor, Tensor, _Run]]:
     # One split each, not a slice per run: the gradient of a split is a single concatenation.
     query_sizes = [count * length for count, length, _ in runs]
     key_sizes = [count * length for count, _, length in runs]
     return zip(q.split(query_sizes), k.split(key_sizes), v.split(key_sizes), runs, strict=True)
 
 
-def _to_dense(q: Tensor, k: Tensor, v: Tensor, run: Run) -> tuple[Tensor, Tensor, Tensor]:
+def _to_dense(q: Tensor, k: Tensor, v: Tensor, run: _Run) -> tuple[Tensor, Tensor, Tensor]:
     """`count` sequences of one length: flat -> (count, H, L, D)."""
     count, query_length, key_length = run
     dense_q = q.unflatten(0, (count, query_length)).transpose(1, 2)
@@ -223,7 +223,7 @@ def _to_dense(q: Tensor, k: Tensor, v: Tensor, run: Run) -> tuple[Tensor, Tensor
     return dense_q, dense_k, dense_v
 
 
-def _attend_dense(q: Tensor, k: Tensor, v: Tensor, run: Run, view: View, scale: float, dropout: float) -> Tensor:
+def _attend_dense(q: Tensor, k: Tensor, v: Tensor, run: _Run, view: View, scale: float, dropout: float) -> Tensor:
     """`count` sequences of one length in one kernel call; flat in, flat out."""
     query_length = run[1]
     q, k, v = _to_dense(q, k, v, run)

@@ -30,7 +30,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "heads": [*[_POINTER] * 7, *[_NUMBER] * 5, _REAL],
     "heads_backward": [*[_POINTER] * 9, *[_NUMBER] * 5],
 }
-Run = Callable[[str, Sequence[Tensor | None], Sequence[Any]], None]
+_RunKernel = Callable[[str, Sequence[Tensor | None], Sequence[Any]], None]
 
 
 @functools.cache
@@ -61,7 +61,7 @@ def _operator(schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @_operator("rms(Tensor x, Tensor gain, float epsilon) -> (Tensor, Tensor)")
-def _rms(run: Run, x: Tensor, gain: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+def _rms(run: _RunKernel, x: Tensor, gain: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     y, scales = x.new_empty(x.shape), x.new_empty(x.shape[:1])
     run("rms", [x, gain, y, scales], [*x.shape, epsilon])
     return y, scales
@@ -69,7 +69,7 @@ def _rms(run: Run, x: Tensor, gain: Tensor, epsilon: float) -> tuple[Tensor, Ten
 
 @_operator("rms_backward(Tensor grad, Tensor x, Tensor gain, Tensor scales, Tensor? more) -> (Tensor, Tensor)")
 def _rms_backward(
-    run: Run, grad: Tensor, x: Tensor, gain: Tensor, scales: Tensor, more: Tensor | None
+    run: _RunKernel, grad: Tensor, x: Tensor, gain: Tensor, scales: Tensor, more: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     out, gains = x.new_empty(x.shape), _partial(gain)
     run("rms_backward", [grad, x, gain, scales, more, out, gains], x.shape)
@@ -81,7 +81,7 @@ def _rms_backward(
     " -> (Tensor, Tensor, Tensor)"
 )
 def _layer(
-    run: Run,
+    run: _RunKernel,
     x: Tensor,
     s: Tensor | None,
     gain: Tensor,
@@ -102,7 +102,7 @@ def _layer(
     " -> (Tensor, Tensor, Tensor, Tensor)"
 )
 def _layer_backward(
-    run: Run,
+    run: _RunKernel,
     grad: Tensor,
     total: Tensor,
     gain: Tensor,
@@ -121,14 +121,14 @@ def _layer_backward(
 
 
 @_operator("gate(Tensor up) -> Tensor")
-def _gate(run: Run, up: Tensor) -> Tensor:
+def _gate(run: _RunKernel, up: Tensor) -> Tensor:
     y = up.new_empty(up.shape[0], up.shape[1] // 2)
     run("gate", [up, y], y.shape)
     return y
 
 
 @_operator("gate_backward(Tensor grad, Tensor up) -> Tensor")
-def _gate_backward(run: Run, grad: Tensor, up: Tensor) -> Tensor:
+def _gate_backward(run: _RunKernel, grad: Tensor, up: Tensor) -> Tensor:
     out = up.new_empty(up.shape)
     run("gate_backward", [grad, up, out], grad.shape)
     return out
@@ -139,7 +139,7 @@ def _gate_backward(run: Run, grad: Tensor, up: Tensor) -> Tensor:
     "float epsilon) -> (Tensor, Tensor)"
 )
 def _heads(
-    run: Run,
+    run: _RunKernel,
     x: Tensor,
     query_gain: Tensor | None,
     key_gain: Tensor | None,
@@ -159,7 +159,7 @@ def _heads(
     "Tensor scales, SymInt queries, SymInt keys) -> (Tensor, Tensor)"
 )
 def _heads_backward(
-    run: Run,
+    run: _RunKernel,
     grad: Tensor,
     x: Tensor,
     query_gain: Tensor | None,

@@ -99,7 +99,7 @@ def _describe(kind: Any) -> str:
         return " or ".join(_describe(option) for option in get_args(kind) if option is not type(None))
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(map(str, get_args(kind)))
-    return {int: "a whole number", float: "a number", bool: "true or false"}.get(
+    return {int: "an integer", float: "a number", bool: "true or false"}.get(
         kind, "a list" if get_origin(kind) is tuple else str(kind)
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.folders import replace_folder, to_json
-from weft.interchange.folder import OURS, write_model
+from weft.interchange.folder import MODEL_FILES, write_model
 from weft.recipe.recipe import Recipe
 from weft.tasks.input_spec import InputSpec
 from weft.tasks.learning.build import plain_network
@@ -41,7 +41,7 @@ def write_task_model(
 
 
 def copy_model(source: Path, folder: Path) -> None:
-    with replace_folder(folder, mark="config.json", ours=OURS) as new:
+    with replace_folder(folder, mark="config.json", ours=MODEL_FILES) as new:
         for file in source.iterdir():
             if file.is_file():
                 shutil.copyfile(file, new / file.name)
