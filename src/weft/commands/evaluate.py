@@ -20,15 +20,15 @@ from weft.train.text_evaluation import TextScores, language_head, score_texts
 _HELD_OUT = ("test", "validation")  # parts of a corpus folder, the first that is there
 _SCORED = {"causal": "tokens", "masked": "masked tokens", "seq2seq": "target tokens of span corruption"}
 
-Paths = str | Path | Sequence[str | Path]
+PathOrPaths = str | Path | Sequence[str | Path]
 
 
 def evaluate_model(
     model: Model | str | Path,
-    data: Paths,
+    data: PathOrPaths,
     *,
     task: str | None = None,
-    train: Paths = (),
+    train: PathOrPaths = (),
     columns: Sequence[str] | Mapping[str, str] = (),
     encoding: str = "utf-8",
     format: str | None = None,
@@ -156,7 +156,7 @@ def _held_out(path: Path) -> Path:
     return parts[0]
 
 
-def _as_paths(given: Paths) -> list[Path]:
+def _as_paths(given: PathOrPaths) -> list[Path]:
     return [Path(given)] if isinstance(given, str | Path) else [Path(one) for one in given]
 
 

@@ -62,11 +62,11 @@ NoFilter = Annotated[bool, typer.Option("--no-filter", help="Keep documents of l
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes. Default: one per core.")]
 Against = Annotated[Path | None, typer.Option(help="With report: an earlier corpus to compare with.")]
 NoExamples = Annotated[bool, typer.Option("--no-examples", help="With report: leave texts out of the page.")]
-TokenizerKind = Annotated[str, typer.Option(help="bpe, wordpiece, unigram or char.")]
+TokenizerType = Annotated[str, typer.Option(help="bpe, wordpiece, unigram or char.")]
 VocabSize = Annotated[
     int | None, typer.Option(help="Tokens, including special ones. Default: 8000; for char, every character.")
 ]
-SpecialTokens = Annotated[str | None, typer.Option(help="The model family whose special tokens it gets.")]
+FamilyTokens = Annotated[str | None, typer.Option(help="The model family whose special tokens it gets.")]
 Cased = Annotated[bool, typer.Option("--cased", help="WordPiece: keep upper case and accents.")]
 TrainBytes = Annotated[int | None, typer.Option(help="Train on at most this many bytes of text.")]
 
@@ -75,15 +75,15 @@ TestFiles = Annotated[
     list[Path],
     typer.Argument(help="Labelled examples (a file, or two parallel texts); for a language model, text. - is stdin."),
 ]
-TaskName = Annotated[
+TaskOption = Annotated[
     str | None, typer.Option(help="Task (classify, pair, tag …). Default: the one the model was tuned for.")
 ]
 BaselineFiles = Annotated[list[Path] | None, typer.Option(help="Training data for the baseline. Repeatable.")]
 ColumnNames = Annotated[list[str] | None, typer.Option(help="role=column, such as text=sentence. Repeatable.")]
 Encoding = Annotated[str, typer.Option(help="Character encoding of the files.")]
-RowFormat = Annotated[str | None, typer.Option(help=_ROW_FORMATS)]
+RowFileFormat = Annotated[str | None, typer.Option(help=_ROW_FORMATS)]
 EvaluationBytes = Annotated[int | None, typer.Option(help="Language models: read at most this many bytes of text.")]
-Texts = Annotated[
+InputTexts = Annotated[
     list[str] | None, typer.Argument(help="Texts to answer. For a pair or a question, its two texts in turn.")
 ]
 RowFile = Annotated[Path | None, typer.Option(help="A file of rows (.txt: lines; .csv, .jsonl …). - is stdin.")]
@@ -95,7 +95,7 @@ MaskedFile = Annotated[Path | None, typer.Option(help="A file with a text in eve
 Top = Annotated[int, typer.Option(min=1, help="Words for each mask.")]
 
 # weft generate
-Prompts = Annotated[
+PromptTexts = Annotated[
     list[str] | None,
     typer.Argument(help="Texts to continue, or sources to translate, summarize … Default: a conversation."),
 ]
@@ -103,8 +103,10 @@ PromptFile = Annotated[Path | None, typer.Option(help="A file with a prompt in e
 Stream = Annotated[bool, typer.Option("--stream", help="Print the text while it is generated.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="int8 weights: nearly the same output; faster in batches.")]
 Choices = Annotated[list[str] | None, typer.Option(help="Choose the most probable of these answers. Repeatable.")]
-Strategy = Annotated[str | None, typer.Option(help="greedy, sample or beam. Default: inferred from the other options.")]
-Answers = Annotated[int | None, typer.Option("-n", "--n", help="Answers per prompt. Default: 1.")]
+StrategyName = Annotated[
+    str | None, typer.Option(help="greedy, sample or beam. Default: inferred from the other options.")
+]
+AnswerCount = Annotated[int | None, typer.Option("-n", "--n", help="Answers per prompt. Default: 1.")]
 MaxNewTokens = Annotated[int | None, _in_panel(_LENGTH, "The most new tokens. Default: 64, or what fits.")]
 MinNewTokens = Annotated[int | None, _in_panel(_LENGTH, "No end token before this many new tokens.")]
 Stop = Annotated[list[str] | None, _in_panel(_LENGTH, "End the text before this string. Repeatable.")]

@@ -24,7 +24,7 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     for key, value in facts.items():
         if value not in (None, [], {}):
-            # As `Text`, in which nothing is markup: names and labels may hold [brackets].
+            # `Text` interprets no markup: names and labels may hold [brackets].
             table.add_row(Text(escape_controls(key), style="bold"), Text(escape_controls(_readable(key, value))))
     Console().print(table)
 
@@ -34,7 +34,7 @@ def print_lines(answers: Sequence[dict[str, Any]]) -> None:
 
 
 def as_json_line(facts: dict[str, Any]) -> str:
-    """In letters that standard output has, without any that would steer a terminal."""
+    """One line that standard output can encode, with control characters escaped."""
     line = json.dumps(facts, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"))
     return CONTROL_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 

@@ -1,7 +1,7 @@
-"""`weft run`: the whole recipe, stages like `make`. What is done and still true is skipped, what was stopped goes on,
-what is out of date (another recipe, other bytes in its inputs) is done anew; its old folder is moved aside, not lost.
+"""`weft run`: all stages of a recipe, like `make`.
 
-A recipe that pre-trains and fine-tunes has the second run in the first one's folder, under `finetune`.
+A finished stage is skipped, a stopped one is resumed. A stage whose settings or input files have changed runs again;
+its old folder is renamed, not deleted. Fine-tuning after pre-training runs in the folder `finetune` of the first run.
 """
 
 from collections.abc import Callable
@@ -32,10 +32,10 @@ def run_recipe(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
         from weft.tasks.learning.finetune import after_pretraining, finetune
 
         second = recipe if recipe.pretrain is None else after_pretraining(recipe, folder / MODEL)
-        check_finetune(second, base)  # all of it before hours go into its first half
+        check_finetune(second, base)  # before hours go into pre-training
     if recipe.pretrain is not None:
         first = recipe.model_copy(update={"finetune": None})
-        check_pretrain(first, base)  # before an old run is moved out of the way for one that cannot be
+        check_pretrain(first, base)  # before an old run is renamed for one that cannot start
         results = _stage("pretrain", pretrain, first, base, folder)
         if recipe.finetune is None:
             return results
@@ -48,7 +48,7 @@ def _stage(name: str, do: Stage, recipe: Recipe, base: Path, folder: Path) -> di
         aside = next(
             new for n in range(1, 10**6) if not (new := folder.with_name(f"{folder.name}.before-{n}")).exists()
         )
-        with locked_run(folder):  # nobody is at work in it
+        with locked_run(folder):  # raises if another process is using it
             pass
         folder.rename(aside)
         say(f"{name}: out of date; the old run is now {aside}.")

@@ -40,7 +40,7 @@ _MOST_BATCH_TOKENS, _MOST_LOGITS = 4096, 2**26  # of a batch
 _FEWEST_WINDOWS = 10  # for an interval
 _MASK_SEED = 0
 
-Texts = Callable[[], Iterator[str]]
+TextSource = Callable[[], Iterator[str]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,11 @@ def language_head(network: Network) -> str | None:
 
 
 def score_texts(
-    network: Network, tokenizer: Tokenizer, texts: Texts, train: Texts | None = None, trained_length: int | None = None
+    network: Network,
+    tokenizer: Tokenizer,
+    texts: TextSource,
+    train: TextSource | None = None,
+    trained_length: int | None = None,
 ) -> TextScores:
     """`train`: text for an n-gram baseline. `trained_length`: tokens of a sequence in training, if known.
 
@@ -106,7 +110,7 @@ def score_texts(
     return TextScores(head, found_figures, intervals, int(total[2]), size, characters, window, baseline)
 
 
-def _tokenized(texts: Texts, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path) -> TokenShards:
+def _tokenized(texts: TextSource, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path) -> TokenShards:
     shards = prepare_shards(TrainingSource((), 1.0, lambda _: texts()), "test", tokenizer, kind, folder)
     if shards is None:
         raise InputError("The files hold no text to evaluate on.")
