@@ -47,7 +47,7 @@ def test_a_setting_that_would_do_nothing_is_an_error_before_anything_is_read(tas
     ("dropout=1", "finetune.dropout cannot be 1"), ("warmup=-1", "finetune.warmup cannot be -1"),
     ("balanced=yes", "finetune.balanced cannot be 'yes'"), ("tune=none", "finetune.tune cannot be 'none'"),
     ("sequence_length=4", "finetune.sequence_length cannot be 4"), ("patience=0", "finetune.patience cannot be 0"),
-    ("budget=soon", "finetune.budget cannot be 'soon': say how long"), ("budget=0 steps", "cannot be '0 steps'"),
+    ("budget=soon", "finetune.budget cannot be 'soon'. Examples: 20m"), ("budget=0 steps", "cannot be '0 steps'"),
     ("budget=-3 steps", "finetune.budget cannot be '-3 steps'"), ("budget=3", "finetune.budget cannot be 3"),
     ("budget=50M", "finetune.budget cannot be '50M'"), ("data=5", "finetune.data cannot be 5: it is a section"),
     ("model=5", "finetune.model cannot be 5"), ("model={}", "finetune.model: give family or path"),
@@ -65,7 +65,7 @@ def test_a_setting_of_the_wrong_kind_is_named(change, reason, tmp_path):
 
 
 @pytest.mark.parametrize(("task", "settings", "reason"), [
-    ("classify", {"budget": "99999999999 steps"}, "finetune.budget is 99,999,999,999 steps, which nobody will live to"),
+    ("classify", {"budget": "99999999999 steps"}, "finetune.budget is 99,999,999,999 steps; the limit is"),
     ("classify", {"budget": "0.0001s"}, "finetune.budget is too short: one step takes"),
     ("classify", {"model": {"family": "bert", "layerz": 1}}, "bert has no setting 'layerz' (did you mean layers?)"),
     ("classify", {"model": {"family": "bert", **SHAPE, "heads": 3}}, "bert: width 32 is not a multiple of 3 heads"),

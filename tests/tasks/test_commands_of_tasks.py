@@ -331,7 +331,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path):
     assert finetune(tmp_path, "classify").code == 0
     write_rows(tmp_path / "train.jsonl", rows_of("classify", 41))
     again = weft("finetune", tmp_path / "recipe.yml", "-o", tmp_path / "run", "--resume")
-    assert "was begun with other files: what finetune.data or finetune.model names has changed" in again.sentence
+    assert "was started with other files: those of finetune.data or finetune.model have changed" in again.sentence
 
 
 def test_several_seeds_are_run_and_the_best_is_kept(tmp_path):
