@@ -1,12 +1,13 @@
 """weft.pretrain, weft.finetune and weft.evaluate in Python; weft evaluate and weft fill on the command line."""
 
+import io
 import json
-import subprocess
 import sys
 
 import pytest
 
 import weft
+from small_tasks import weft as command
 
 TEXT = "\n".join(f"the cat sat on mat {number}, the dog ran." for number in range(200))
 ROWS = "".join(f"{word} it was {word}\t{label}\n" for label, word in [("good", "fine"), ("bad", "poor")] * 20)
@@ -32,9 +33,10 @@ TASK = {
 }
 
 
-def run(*arguments, **options):
-    command = [sys.executable, "-m", "weft", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, **options)
+def run(*arguments, given=""):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        return command(*arguments)
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +99,8 @@ def test_a_wrong_recipe_is_a_weft_error(here, recipe, changes, says):
 
 def test_evaluating_in_python_gives_what_the_command_prints(language_model, here):
     ours = weft.evaluate(language_model.model, "text.txt")
-    done = run("evaluate", language_model.model, "text.txt", "--json", cwd=here)
-    theirs = json.loads(done.stdout)
+    done = run("evaluate", language_model.model, "text.txt", "--json")
+    theirs = json.loads(done.out)
     assert ours.pop("cost").keys() == theirs.pop("cost").keys()
     assert ours == theirs
     assert ours["verdict"].startswith(f"perplexity {ours['figures']['perplexity']:.1f} (")
@@ -116,8 +118,8 @@ def test_a_loaded_model_is_evaluated_at_its_task(task_model):
 
 
 def test_text_may_come_in_by_standard_input_and_be_cut(language_model, here):
-    done = run("evaluate", language_model.model, "-", "--limit-bytes", 100, "--json", input=TEXT, cwd=here)
-    assert json.loads(done.stdout)["bytes"] == 100
+    done = run("evaluate", language_model.model, "-", "--limit-bytes", 100, "--json", given=TEXT)
+    assert json.loads(done.out)["bytes"] == 100
 
 
 def test_options_of_the_other_kind_of_evaluation_are_refused(language_model, task_model, here):
@@ -128,20 +130,20 @@ def test_options_of_the_other_kind_of_evaluation_are_refused(language_model, tas
 
 
 def test_fill_prints_words_with_probabilities(masked_model, here):
-    done = run("fill", masked_model.model, "the [MASK]at", "--top", 2, "--json", cwd=here)
-    (row,) = json.loads(done.stdout)["filled"]
+    done = run("fill", masked_model.model, "the [MASK]at", "--top", 2, "--json")
+    (row,) = json.loads(done.out)["filled"]
     expected = weft.load(masked_model.model).fill("the [MASK]at", top=2)
     assert [one["word"] for one in row["masks"][0]] == [one.word for one in expected]
-    lines = run("fill", masked_model.model, "-", "--top", 2, input="a [MASK]\nb [MASK]\n", cwd=here).stdout
+    lines = run("fill", masked_model.model, "-", "--top", 2, given="a [MASK]\nb [MASK]\n").out
     assert lines.count("\n\n") == 1
 
 
 def test_fill_says_which_line_is_wrong_and_which_models_can(masked_model, language_model, here):
-    done = run("fill", masked_model.model, "-", input="a [MASK]\nb\n", cwd=here)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "line 2: The text has no [MASK] to fill" in done.stderr
-    done = run("fill", language_model.model, "a [MASK]", cwd=here)
-    assert "needs a masked language model" in done.stderr
+    done = run("fill", masked_model.model, "-", given="a [MASK]\nb\n")
+    assert (done.code, done.out) == (2, "")
+    assert "line 2: The text has no [MASK] to fill" in done.err
+    done = run("fill", language_model.model, "a [MASK]")
+    assert "needs a masked language model" in done.err
 
 
 def test_a_device_that_is_not_there_is_an_input_error(language_model):
@@ -153,9 +155,9 @@ def test_a_device_that_is_not_there_is_an_input_error(language_model):
 
 
 def test_info_shows_the_task_the_labels_and_the_score(task_model, language_model, here):
-    facts = json.loads(run("info", task_model.model, "--json", cwd=here).stdout)
+    facts = json.loads(run("info", task_model.model, "--json").out)
     assert facts["task"] == "classify"
     assert set(facts["labels"]) == {"good", "bad"}
     assert facts["score"].startswith("accuracy ") and facts["score"].endswith(" on 40 texts")
-    facts = json.loads(run("info", language_model.model, "--json", cwd=here).stdout)
+    facts = json.loads(run("info", language_model.model, "--json").out)
     assert facts["score"].startswith("validation perplexity ")
