@@ -215,7 +215,8 @@ def locate(path: Path, format: str | None = None) -> Place:
     place = Place(path, format=format)
     if beneath and not path.exists():
         place = Place(Path(outer), str(PurePosixPath(beneath)), format)
-    expand(place.path)
+    if not place.path.is_file() and not place.path.is_dir():
+        expand(place.path)  # a pattern, or an error
     if place.beneath and not place.is_archive:
         raise InputError(f"{place.path} is not an archive ({', '.join(ARCHIVES)}), so {place.beneath} cannot be in it.")
     return place
