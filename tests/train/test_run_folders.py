@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,17 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_so(place, tmp_path, capsys
     said = capsys.readouterr().err
     assert "network.safetensors is damaged. Skipping" in said
     assert "Resuming from step 4" in said
+    assert (tmp_path / "run/model/model.safetensors").read_bytes() == before
+
+
+def test_a_run_without_a_checkpoint_starts_again_and_says_so(place, tmp_path, capsys):
+    made = recipe(place)
+    pretrain(made, place, tmp_path / "run")
+    before = (tmp_path / "run/model/model.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    shutil.rmtree(tmp_path / "run/model")
+    pretrain(made, place, tmp_path / "run", resume=True)
+    assert "No checkpoint yet: training starts at step 0." in capsys.readouterr().err
     assert (tmp_path / "run/model/model.safetensors").read_bytes() == before
 
 

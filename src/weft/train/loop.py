@@ -138,6 +138,7 @@ class _Loop:
     def restore(self) -> None:
         saved = self.engine.restore_newest(self.folder / CHECKPOINTS)
         if saved is None:
+            self.processes.say("No checkpoint yet: training starts at step 0.")
             return
         self.state = TrainState.read(saved)
         if "stopped" not in saved:  # a checkpoint of an earlier version, which kept `waited` alone
