@@ -11,47 +11,47 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 INFINITE, NAN = float("inf"), float("nan")
-UNKNOWN = "has entities in a form that is not known; give start, end and label of each"
+UNKNOWN = "has entities of an unknown form; give start, end and label of each"
 ANNA = {"question": "Who?", "context": "Anna saw Anna."}
 BROKEN = {  # rows that cannot be used, and why
     "classify": [
         ({"text": "", "label": "pos"}, "has an empty text"),
         ({"text": " \t", "label": "pos"}, "has an empty text"),
         ({"label": "pos"}, "has an empty text"),
-        ({"text": 5, "label": "pos"}, "has a text of type int"),
+        ({"text": 5, "label": "pos"}, "has a text of type int instead of a text"),
         ({"text": "good", "label": None}, "has no label"),
         ({"text": "good", "label": ""}, "has no label"),
         ({"text": "good", "label": "NaN"}, "has no label"),
-        ({"text": "good", "label": NAN}, "has no label (it is not a number)"),
-        ({"text": "good", "label": ["pos"]}, "has a label of type list"),
-        ({"text": "good", "label": {}}, "has a label of type dict"),
+        ({"text": "good", "label": NAN}, "has no label (NaN)"),
+        ({"text": "good", "label": ["pos"]}, "has a label of type list instead of a text or a number"),
+        ({"text": "good", "label": {}}, "has a label of type dict instead of a text or a number"),
     ],
     "several": [
         ({"text": "good", "label": [None]}, "has no label"),
-        ({"text": "good", "label": 5}, "has labels of type int, not a list"),
+        ({"text": "good", "label": 5}, "has labels of type int instead of a list"),
     ],
     "pair": [
         ({"text": "good", "second": "", "label": "yes"}, "has an empty second text"),
         ({"text": None, "second": "bad", "label": "yes"}, "has an empty first text"),
     ],
     "similarity": [
-        ({"text": "a", "second": "b", "score": "much"}, "has 'much' as score, which is no number"),
+        ({"text": "a", "second": "b", "score": "much"}, "has the score 'much', which is not a number"),
         ({"text": "a", "second": "b", "score": None}, "has no score"),
-        ({"text": "a", "second": "b", "score": INFINITE}, "has inf as score, which is no finite number"),
+        ({"text": "a", "second": "b", "score": INFINITE}, "has the score inf, which is not finite"),
     ],
     "tag": [
         ({"words": ["Anna", "runs"], "tags": ["O"]}, "has 2 words but 1 tags"),
         ({"words": [], "tags": []}, "has no words"),
         ({"words": ["Anna"], "tags": None}, "has no tags"),
-        ({"words": ["Anna"], "tags": [3.5]}, "has tags that are no list of names, such as B-PER"),
+        ({"words": ["Anna"], "tags": [3.5]}, "has tags that are not a list of names such as B-PER"),
         (
             {"words": ["Anna"], "tags": [3]},
-            "has tags that are numbers; say their names with finetune.data.labels: [O, B-PER, …]",
+            "has tags that are numbers; give their names with finetune.data.labels: [O, B-PER, …]",
         ),
-        ({"words": ["Anna", 3], "tags": ["O", "O"]}, "has words that are no list of texts"),
+        ({"words": ["Anna", 3], "tags": ["O", "O"]}, "has words that are not a list of texts"),
         (
             {"words": "Anna", "tags": [{"start": 9, "end": 12, "label": "PER"}]},
-            "has an entity at 9 to 12, where its text has no word",
+            "has an entity at characters 9 to 12, where the text has no word",
         ),
         ({"words": "Anna", "tags": [{"start": INFINITE, "end": 4, "label": "PER"}]}, UNKNOWN),
         ({"words": "Anna", "tags": [{"begin": 0, "end": 4, "label": "PER"}]}, UNKNOWN),
@@ -60,16 +60,16 @@ BROKEN = {  # rows that cannot be used, and why
     "answer": [
         (
             {**ANNA, "answers": [{"text": "Bob", "answer_start": 0}]},
-            "has the answer 'Bob', which does not stand in its context",
+            "has the answer 'Bob', which is not in its context",
         ),
         ({**ANNA, "answers": None}, "has no answers"),
         (
             {**ANNA, "answers": {"text": None, "answer_start": 4}},
-            "has answers whose texts and places do not belong together",
+            "has answers with unequal numbers of text and answer_start",
         ),
         (
             {**ANNA, "answers": {"text": ["Anna"], "answer_start": []}},
-            "has answers whose texts and places do not belong together",
+            "has answers with unequal numbers of text and answer_start",
         ),
         ({**ANNA, "answers": [{"text": "Anna", "answer_start": "0"}]}, "has an answer without text and answer_start"),
         ({"question": "", "context": "Anna", "answers": []}, "has an empty question"),
@@ -117,10 +117,10 @@ def test_an_answer_whose_place_is_off_is_looked_for_in_its_context(tmp_path):
 
 
 @pytest.mark.parametrize(("task", "strange", "reason"), [
-    ("classify", {"text": "so so", "label": "neutral"}, "has the label 'neutral', which training never had"),
-    ("several", {"text": "so", "label": ["pos", "new"]}, "has the label 'new', which training never had"),
-    ("tag", {"words": ["May"], "tags": ["B-MONTH"]}, "has the tag 'B-MONTH', which training never had"),
-    ("intent", {"words": ["stop"], "tags": ["O"], "intent": "stop"}, "has the intent 'stop', which training never had"),
+    ("classify", {"text": "so so", "label": "neutral"}, "has the label 'neutral', which is not in the training data"),
+    ("several", {"text": "so", "label": ["pos", "new"]}, "has the label 'new', which is not in the training data"),
+    ("tag", {"words": ["May"], "tags": ["B-MONTH"]}, "has the tag 'B-MONTH', which is not in the training data"),
+    ("intent", {"words": ["stop"], "tags": ["O"], "intent": "stop"}, "has the intent 'stop', which is not in the"),
 ])  # fmt: skip
 def test_labels_that_training_never_had_count_as_wrong_answers(task, strange, reason, tmp_path):
     data = {"train": str(write_rows(tmp_path / "train.jsonl", rows_of(task)))}
@@ -131,8 +131,8 @@ def test_labels_that_training_never_had_count_as_wrong_answers(task, strange, re
     report = learnt(tmp_path, task, data=data)
     assert report["left_out"] == {}
     assert report["examples"] == 8
-    (note,) = [note for note in report["notes"] if "never had" in note]
-    assert note.startswith("2 of the 8 examples of data.jsonl have a label that training never had.")
+    (note,) = [note for note in report["notes"] if "not in the training data" in note]
+    assert note.startswith("2 of the 8 examples of data.jsonl have labels that are not in the training data.")
     assert f"data.jsonl, line 7 {reason}" in note
     data["test"] = str(write_rows(tmp_path / "six.jsonl", rows_of(task, 6)))
     known = learnt(tmp_path / "known", task, data=data)
@@ -140,7 +140,10 @@ def test_labels_that_training_never_had_count_as_wrong_answers(task, strange, re
         assert report["figures"][name] == pytest.approx(known["figures"][name] * 6 / 8), name
     nothing = write_rows(tmp_path / "strange.jsonl", [strange])
     sentence = refused(tmp_path / "none", task, data={**data, "validation": str(nothing)})
-    assert f"No row of strange.jsonl can be used: strange.jsonl, line 1 {reason}. Known are: " in sentence
+    assert (
+        f"No row of strange.jsonl can be used: strange.jsonl, line 1 {reason}" in sentence
+        and " Known labels: " in sentence
+    )
 
 
 def test_lines_in_another_encoding_are_left_out_or_read_as_it(tmp_path):
@@ -157,8 +160,8 @@ def test_lines_in_another_encoding_are_left_out_or_read_as_it(tmp_path):
 @pytest.mark.parametrize(("name", "content", "reason"), [
     ("train.csv", "", "train.csv holds no rows: it is empty, or has only a header"),
     ("train.csv", "text,label\n", "train.csv holds no rows: it is empty, or has only a header"),
-    ("train.csv", "text,label\n" + "good,pos\n" * 9, "All training examples have the label 'pos': there is nothing to"),
-    ("train.csv", "foo,bar\n" + "1,2\n3,4\n" * 9, "no column that is known to be the text. It has: foo, bar. Name it"),
+    ("train.csv", "text,label\n" + "good,pos\n" * 9, "All training examples have the label 'pos'; at least two"),
+    ("train.csv", "foo,bar\n" + "1,2\n3,4\n" * 9, "no column that looks like the text. Its columns: foo, bar. Name"),
     ("train.csv", "text,label,text\n" + "a,b,c\n" * 9, "there is more than one column 'text'"),
     ("train.csv", "good film.,1\nbad,0\n", "its first line looks like data (good film., 1), not like column names"),
     ("train.xyz", "good", "has an ending that is not known (.xyz)"),
@@ -177,13 +180,13 @@ def test_one_example_leaves_none_to_validate_on(tmp_path):
 
 
 @pytest.mark.parametrize(("data", "reason"), [
-    ({"text": "txet"}, "train.jsonl has no column txet (did you mean text?). It has: text, label"),
+    ({"text": "txet"}, "train.jsonl has no column txet (did you mean text?). Its columns: text, label"),
     ({"label": ["label", "lable"]}, "train.jsonl has no column lable (did you mean label?)"),
-    ({"score": "label"}, "finetune.data.score is not used here"),
+    ({"score": "label"}, "finetune.data.score is not a column of this task"),
     ({"train": "trian.jsonl"}, "trian.jsonl does not exist (did you mean train.jsonl?)"),
     ({"train": []}, "finetune.data.train is missing"), ({"train": ""}, "finetune.data.train is missing"),
     ({"train": "empty"}, "empty is an empty folder"), ({"validation": "empty"}, "empty is an empty folder"),
-    ({"validation": "nowhere.csv"}, "nowhere.csv does not exist"), ({"test": "given.jsonl"}, "known to be the label"),
+    ({"validation": "nowhere.csv"}, "nowhere.csv does not exist"), ({"test": "given.jsonl"}, "looks like the label"),
     ({"train": ["train.jsonl", "lines.txt"]}, "lines.txt is lines of text, and "),
     ({"txt": "a"}, "finetune.data.txt is not a setting (did you mean text?)"),
     ({"limit": 0}, "finetune.data.limit cannot be 0"), ({"label": 5}, "finetune.data.label cannot be 5"),
@@ -199,7 +202,7 @@ def test_data_that_is_not_there_is_named(data, reason, tmp_path):
 
 def test_a_part_is_held_out_and_said_if_there_is_no_validation(tmp_path):
     said = finetune(tmp_path, "classify")
-    assert "No validation data is named, so 4 of the 40 examples of train.jsonl are held out." in said.err
+    assert "No validation data is given, so 4 of the 40 examples of train.jsonl are held out." in said.err
     assert report_of(tmp_path / "run")["cost"]["training_examples"] == 36
 
 
@@ -235,7 +238,7 @@ def test_several_labels_are_the_same_as_lists_in_one_cell_or_in_columns(tmp_path
         found = weft("evaluate", model, data["train"], "--column", "text=text", "--json")
         assert json.loads(found.out)["examples"] == len(rows)
     wrong = weft("evaluate", models[2], lists["train"], "--column", "label=label").sentence
-    assert "has no column for each label (neg, odd, pos)" in wrong
+    assert "lacks one of the label columns neg, odd, pos" in wrong
 
 
 def test_the_first_label_may_be_missing_where_others_are_lists(tmp_path):

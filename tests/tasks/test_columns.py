@@ -52,8 +52,8 @@ def test_usual_names_are_known(names, roles, expected):
 
 def test_what_was_guessed_is_told_and_what_was_said_is_not():
     names = "sentence label stars".split()
-    assert find(names, CLASSIFY)[1] == ["train.tsv: taking sentence as text and label as label."]
-    assert find(names, CLASSIFY, {"label": "stars"})[1] == ["train.tsv: taking sentence as text."]
+    assert find(names, CLASSIFY)[1] == ["train.tsv: using sentence as text and label as label."]
+    assert find(names, CLASSIFY, {"label": "stars"})[1] == ["train.tsv: using sentence as text."]
     assert find(names, CLASSIFY, {"label": "stars", "text": "sentence"})[1] == []
 
 
@@ -106,7 +106,7 @@ def test_content_tells_the_text_and_the_label_where_names_do_not(order):
     found, told = find({name: STRANGE[name] for name in order}, CLASSIFY)
     assert found == {"text": "remark", "label": "verdict"}
     assert told == [
-        "train.tsv: taking remark as text (the longest column) and verdict as label "
+        "train.tsv: using remark as text (the longest column) and verdict as label "
         "(the column with the fewest values)."
     ]  # fmt: skip
 
@@ -116,26 +116,29 @@ def test_a_column_whose_values_never_come_again_is_no_label():
     with pytest.raises(InputError) as caught:
         find(columns, CLASSIFY)
     assert str(caught.value) == (
-        "train.tsv has no column that is known to be the label. It has: remark, other. "
-        "Name it with finetune.data.label, or --column label=…."
+        "train.tsv has no column that looks like the label. Its columns: remark, other. "
+        "Name the column with finetune.data.label in a recipe, or with --column label=…."
     )
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(InputError) as caught:
         find(["sentence", "label"], CLASSIFY, {"text": "sentnce"})
-    assert str(caught.value) == "train.tsv has no column sentnce (did you mean sentence?). It has: sentence, label."
+    assert (
+        str(caught.value) == "train.tsv has no column sentnce (did you mean sentence?). Its columns: sentence, label."
+    )
 
 
 def test_a_role_that_the_task_does_not_have_is_an_error():
     with pytest.raises(
-        InputError, match=r"finetune\.data\.lable is not used here \(did you mean label\?\); text and label"
+        InputError,
+        match=r"finetune\.data\.lable is not a column of this task \(did you mean label\?\)\. Its columns are text",
     ):
         find(["sentence", "label"], CLASSIFY, {"lable": "label"})
 
 
 def test_no_rows_are_an_error():
-    with pytest.raises(InputError, match="has no rows"):
+    with pytest.raises(InputError, match="has no usable rows"):
         find({"a": []}, CLASSIFY)
 
 

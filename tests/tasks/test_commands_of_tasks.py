@@ -140,7 +140,10 @@ def test_evaluating_leaves_out_what_is_no_example_and_counts_unknown_labels_as_w
     assert json.loads(said.out)["left_out"] == left_out
     assert report_of(tmp_path)["left_out"] == {"data.jsonl": left_out}
     assert json.loads(said.out)["examples"] == 5
-    assert "data.jsonl, line 5 has the label 'neutral', which training never had." in json.loads(said.out)["notes"][0]
+    assert (
+        "data.jsonl, line 5 has the label 'neutral', which is not in the training data."
+        in json.loads(said.out)["notes"][0]
+    )
 
 
 def test_long_texts_are_cut_and_said_to_be(tuned, tmp_path):
@@ -157,7 +160,7 @@ def test_long_texts_are_cut_and_said_to_be(tuned, tmp_path):
     ("text", "is not role=column, such as text=sentence"), ("text=", "is not role=column"),
     ("txt=a", "there is no role txt (did you mean text?)"),
     ("score=a", "there is no role score. There are: text, label"),
-    ("text=txt", "has no column txt (did you mean text?). It has: text, label"),
+    ("text=txt", "has no column txt (did you mean text?). Its columns: text, label"),
 ])  # fmt: skip
 def test_columns_that_make_no_sense_are_refused(column, reason, tuned, tmp_path):
     data = write_rows(tmp_path / "data.jsonl", rows_of("classify", 4))
@@ -191,13 +194,13 @@ def test_evaluate_refuses_data_that_it_cannot_judge_by(tuned, tmp_path):
     (tmp_path / "lines.txt").write_text("a good film\n")
     (tmp_path / "empty.csv").write_text("")
     for arguments, reason in [
-        ([given], "to be the label. It has: text. Name it with finetune.data.label, or --column label=…."),
-        ([other], "has the label 'xpos', which training never had (20 of this kind). Known are: neg, pos."),
-        ([tmp_path / "lines.txt"], "no column that is known to be the label"),
+        ([given], "looks like the label. Its columns: text. Name the column with finetune.data.label"),
+        ([other], "has the label 'xpos', which is not in the training data (20 of this kind). Known labels: neg, pos."),
+        ([tmp_path / "lines.txt"], "no column that looks like the label"),
         ([tmp_path / "empty.csv"], "holds no rows"),
         ([tmp_path / "good.jsnl"], "does not exist (did you mean good.jsonl?)"),
         ([good, tmp_path / "lines.txt"], "lines.txt is lines of text, and "),
-        ([good, "--train", given], "no column that is known to be the label"),
+        ([good, "--train", given], "no column that looks like the label"),
         ([good, "--task", "pair"], "no column that is known to be the second"),
         ([good, "--task", "tag"], "cannot do tag as it is: its head fits classify, pair"),
         ([good, "--task", "clasify"], "There is no task 'clasify' (did you mean classify?)"),
@@ -272,22 +275,23 @@ def test_a_foreign_tagger_is_wrong_where_it_does_not_have_the_tag(foreign, tmp_p
     rows = [{"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]}, {"words": ["in", "Rome"], "tags": ["O", "B-LOC"]}]
     data = write_rows(tmp_path / "data.jsonl", rows)
     found = json.loads(weft("evaluate", foreign / "token", data, "--json").out)
-    assert found["examples"] == 2 and "'B-LOC', which training never had" in found["notes"][0]
+    assert found["examples"] == 2 and "'B-LOC', which is not in the training data" in found["notes"][0]
 
 
 @pytest.mark.parametrize(("name", "options", "reason"), [
-    ("masked", [], "has a masked head, which does no task; weft finetune gives it another"),
-    ("masked", ["--task", "translate"], "has a masked head, which does no task"),
-    ("bare", [], "does no task"), ("t5-classes", [], "has a sequence head, which does no task"),
-    ("causal", [], "say what it is to do (--task)"), ("seq2seq", [], "say what it is to do (--task)"),
-    ("seq2seq", ["--task", "classify"], "cannot do classify as it is: its head fits translate, summarize, reply"),
+    ("masked", [], "has a masked head, which fits no task. Tune it for one with weft finetune"),
+    ("masked", ["--task", "translate"], "has a masked head, which fits no task"),
+    ("bare", [], "fits no task"), ("t5-classes", [], "has a sequence head, which fits no task"),
+    ("causal", [], "name its task with --task"), ("seq2seq", [], "name its task with --task"),
+    ("seq2seq", ["--task", "classify"], "cannot do classify: its head fits translate, summarize, reply"),
     ("speechless", [], "has no tokenizer"), ("albert", [], "'albert' is not supported"),
     ("nowhere", [], "nowhere does not exist"),
 ])  # fmt: skip
 def test_a_folder_that_cannot_answer_says_why(name, options, reason, foreign, tmp_path):
     data = write_rows(tmp_path / "data.jsonl", rows_of("classify", 3))
-    for command in (["predict", foreign / name, "good"], ["evaluate", foreign / name, data]):
-        assert reason in weft(*command, *options).sentence
+    assert reason in weft("predict", foreign / name, "good", *options).sentence
+    if options or name not in ("masked", "causal", "seq2seq"):  # a language model is evaluated on text without a task
+        assert reason in weft("evaluate", foreign / name, data, *options).sentence
 
 
 def test_what_is_no_model_folder_is_said_to_be_none(tuned, tmp_path):

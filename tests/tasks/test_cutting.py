@@ -69,11 +69,12 @@ def test_a_rule_is_learnt_only_where_it_mends_more_than_it_breaks():
     assert Cutter("unicode", rules).words("e-f") == ("e-f",)
 
 
-def test_where_the_data_does_not_tell_punctuation_is_cut_off():
+def test_without_evidence_punctuation_is_cut_off_and_initials_stay_together():
     assert choose_cutter(_cuts([("to st paul", "to|st|paul")])).words("to Paul.") == ("to", "Paul", ".")
+    assert choose_cutter(_cuts([("to st paul", "to|st|paul")])).words("U.S. President") == ("U.S.", "President")
     assert choose_cutter(_cuts([("to ft. paul", "to|ft.|paul")])).name == "spaces"
     assert choose_cutter(_cuts([("a, b", "a|,|b")])).settings()["rules"] == {}
-    assert choose_cutter([]) == Cutter()
+    assert choose_cutter([]) == Cutter("treebank")
 
 
 def test_a_cutter_is_the_same_after_it_was_saved():
@@ -147,7 +148,7 @@ def test_a_tagger_is_scored_from_the_raw_text_of_its_data(tmp_path):
     (tmp_path / "train.conllu").write_text((CONLLU + "\n") * 30)
     said = finetune(tmp_path, "tag", data={"train": str(tmp_path / "train.conllu"), "tags": "upos"})
     assert said.code == 0, said.err
-    assert "Raw text is cut by treebank. Of the training sentences that it was tried on, 100.0% come out" in said.err
+    assert "Raw text is cut into words by treebank: 100.0% of the held-out sentences" in said.err
     report = report_of(tmp_path / "run")
     assert report["figures"]["f1_raw"] == report["figures"]["accuracy"] and "f1_raw" in report["intervals"]
     facts = report["from_raw_text"]
@@ -186,4 +187,4 @@ def test_models_of_earlier_versions_cut_as_they_did(tmp_path, at_spaces, words):
 def test_a_named_text_column_must_be_there(tmp_path):
     rows = [{"words": ["a", "b"], "tags": ["X", "Y"]}] * 8
     data = {"train": str(write_rows(tmp_path / "train.jsonl", rows)), "text": "raw"}
-    assert "has no column 'raw', which is to be the text." in finetune(tmp_path, "tag", data=data).sentence
+    assert "has no column 'raw', which the recipe names as the text." in finetune(tmp_path, "tag", data=data).sentence

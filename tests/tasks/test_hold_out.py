@@ -92,7 +92,7 @@ def test_pairs_that_share_a_side_stay_together():
     kept, held = ({examples[i].given[0] for i in side} for side in (found.kept, found.held))
     assert len(found.held) == 9 and not kept & held
     assert "so 9 of the 90 examples of train.tsv are held out." in found.sentence("train.tsv")
-    assert "stay together: these are 3 groups." in found.sentence("train.tsv")
+    assert "stay together, in 3 groups." in found.sentence("train.tsv")
 
 
 def test_where_all_hangs_together_a_part_is_held_out_all_the_same_and_said_to_leak():
@@ -114,7 +114,7 @@ def test_splits_that_overlap_are_named_with_a_count_and_an_example():
     same, inside = find_overlap(Classify(), splits)
     assert same.startswith("Overlap: 1 of the 4 test examples is also in the train data.")
     assert "test.tsv, line 2" in same and "test.tsv, line 1: 'rather good film, all'" in inside
-    assert "1 of the 4 test examples stands inside a text of the train data, or has one inside it." in inside
+    assert "1 of the 4 test examples is contained in a text of the train data, or contains one." in inside
     pairs = {
         name: LabelledSplit(name, [Example(given, "yes")], Problems())
         for name, given in (("train", ("one", "two")), ("test", ("two", "three")))

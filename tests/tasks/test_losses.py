@@ -24,7 +24,7 @@ from weft.tasks.answer import Answer, Gold
 from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.crf import Crf, allowed_transitions
 from weft.tasks.example import Example
-from weft.tasks.intent import Intent, Understood
+from weft.tasks.intent import Intent, IntentGold
 from weft.tasks.pair import Pair
 from weft.tasks.reply import Reply
 from weft.tasks.rewrite import Translate
@@ -179,7 +179,7 @@ ANSWERS = [
     Example(("Where was she?", "She sat on the bank, with closed eyes."), (Gold("the bank", 11),)),
 ]
 REWRITES = [Example(source, target) for source, target in zip(SHORT, reversed(SHORT), strict=True)]
-INTENTS = [replace(one, gold=Understood(("off", "on")[number % 2], one.gold)) for number, one in enumerate(TAGGED)]
+INTENTS = [replace(one, gold=IntentGold(("off", "on")[number % 2], one.gold)) for number, one in enumerate(TAGGED)]
 SEVERAL = [Example(text, LABELS[: number % 4]) for number, text in enumerate(TEXTS)]
 CLASSES, PLAIN = golds(TEXTS, LABELS), Classify(LABELS)
 WEIGHED, SEVERAL_WEIGHED = replace(PLAIN, weights=WEIGHTS), MultiLabel(LABELS, weights=WEIGHTS)

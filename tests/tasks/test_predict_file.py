@@ -80,7 +80,7 @@ def test_broken_rows_of_json_are_said_and_the_others_answered(model, tmp_path):
     assert "label" in said.lines[0]
     assert [line["error"] for line in said.lines[1:]] == [
         "rows.jsonl, line 2 is not JSON (Expecting value at character 1).",
-        "rows.jsonl, line 3 has a text of type int.",
+        "rows.jsonl, line 3 has a text of type int instead of a text.",
         "rows.jsonl, line 4 has an empty text.",
         "rows.jsonl, line 5 is not a JSON object, but a list.",
         "rows.jsonl, line 6 has half of a surrogate pair, which is not text.",
@@ -112,7 +112,7 @@ def test_answers_are_json_whatever_letters_standard_output_has(tuned, tmp_path):
 
 @pytest.mark.parametrize(("content", "reason"), [
     ("", "holds no rows: it is empty, or has only a header"), ("text\n", "has only a header"),
-    ("foo,bar\n1,2\n", "no column that is known to be the text. It has: foo, bar. Name it"),
+    ("foo,bar\n1,2\n", "no column that looks like the text. Its columns: foo, bar. Name"),
     ("text,label\ngood\nbad\n", "No row of rows.csv can be used: rows.csv, line 2 has 1 field for 2 columns (2 of"),
     ("good film.,1\nbad,0\n", "looks like data (good film., 1), not like column names. Give it a first line of names"),
     ("text,text\na,b\n", "there is more than one column 'text'"),
@@ -130,7 +130,7 @@ def test_what_is_asked_for_must_make_sense(model, tmp_path):
         (["good", "--file", file], "Give texts, or --file, one of them"),
         ([""], "Text 0 has an empty text"),
         (["good", "  "], "Text 1 has an empty text"),
-        (["\udcff"], "Text 0 is not Unicode at character 1"),
+        (["\udcff"], "Text 0 is not valid Unicode at character 1"),
         (["good", "--resume"], "go with --file"),
         (["good", "-o", tmp_path / "out"], "go with --file"),
         (["good", "--column", "text=a"], "go with --file"),

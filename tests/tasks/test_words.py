@@ -66,7 +66,7 @@ def test_bare_tags_are_learnt_and_judged_as_entities(tmp_path):
     rows = [{**row, "tags": [tag[0] for tag in row["tags"]]} for row in rows_of("tag")]
     data = {name: str(write_rows(tmp_path / f"{name}.jsonl", rows)) for name in ("train", "test")}
     said = finetune(tmp_path, "tag", data=data)
-    assert "The tags are bare (B, I, O): entities of one kind, which is called entity." in said.err
+    assert "The tags have no kind (B, I, O): all entities get the kind entity." in said.err
     assert "f1" in report_of(tmp_path / "run")["figures"]
     assert library.load(tmp_path / "run/model").labels == ("O", "B-entity", "I-entity")
     assert json.loads(weft("evaluate", tmp_path / "run/model", data["test"], "--json").out)["examples"] == 40
@@ -85,7 +85,7 @@ def test_a_misspelt_tag_costs_its_sentence_and_no_more(tmp_path):
     said = finetune(tmp_path / "a", "tag", "--json", data=data)
     found = json.loads(said.out)
     assert "f1" in found["figures"] and found["examples"] == 199
-    assert "has the tag 'PER', which is no part of an entity (B-…, I-…) and not O." in said.err
+    assert "has the tag 'PER', which is neither O nor an entity tag such as B-PER or I-PER." in said.err
     assert re.search(r"train.jsonl\D+8 has", said.err)
 
 

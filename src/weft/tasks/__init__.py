@@ -1,1 +1,1 @@
-"""What fine-tuning learns, one file per task, and the reading of its data."""
+"""Fine-tuning tasks: the protocol, one file per task, and folders for data, learning and judging."""

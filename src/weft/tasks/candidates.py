@@ -1,9 +1,9 @@
-"""Replies are judged by what the model finds likely, not by what it writes.
+"""Metrics of replies from the model's probabilities, not from the texts it writes.
 
-Many replies are right, so a likeness of letters says little: one long constant sentence had the best chrF. Two figures
-do not depend on the wording: bits per byte of the reply that was given, and hits@1: of the right reply and up to 19
-replies of other rows, drawn by a fixed seed, is the right one the likeliest? Candidates are ranked by log-probability
-per token, so that short ones are not preferred. Those that are equally likely share the hit.
+Many replies to a prompt are good, so overlap with the gold reply says little: one long constant sentence had the best
+chrF. Two metrics do not depend on the wording. Bits per byte measure the probability of the gold reply. hits@1 is the
+share of prompts for which the gold reply is more probable than up to 19 replies of other rows, drawn with a fixed seed.
+Candidates are ranked by log-probability per token, so that short ones are not preferred; ties share the hit.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,13 @@ import numpy as np
 from weft.metrics.classes import ratio
 from weft.tasks.example import Example
 
-REPLY_CANDIDATES, MOST_RANKED, _SEED = 20, 200, 0
+REPLY_CANDIDATES = 20  # of each prompt, the gold reply included
+MOST_RANKED = 200  # prompts
+_SEED = 0
 
 
 def with_candidates(examples: Sequence[Example]) -> list[tuple[Example, list[str]]]:
-    """Examples to rank, evenly drawn, and the candidates of each, the right one first."""
+    """Evenly spaced examples with their candidates; the gold reply is the first."""
     replies = list(dict.fromkeys(example.gold for example in examples))
     if len(replies) < 2:
         return []
@@ -33,12 +35,12 @@ def with_candidates(examples: Sequence[Example]) -> list[tuple[Example, list[str
 
 
 def hits(scores: Sequence[np.ndarray]) -> np.ndarray:
-    """Of each, whether the first is the best; a share of it, if others are as good."""
+    """1 for each row whose first score is the highest, less if others tie with it, else 0."""
     return np.asarray([float(row[0] == row.max()) / (row == row.max()).sum() for row in scores])
 
 
 def bits_per_byte(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Of shape (…), from sums of nats and bytes, of shape (…, 2)."""
+    """From sums of nats and bytes, of shape (…, 2)."""
     return {"bits_per_byte": ratio(counts[..., 0], counts[..., 1]) / np.log(2)}
 
 

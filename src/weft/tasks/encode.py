@@ -1,7 +1,7 @@
-"""Texts, and pairs of texts, as the network reads them: with the special tokens of its tokenizer, cut to its limit.
+"""Texts and pairs of texts as inputs: with the tokenizer's special tokens, truncated to the model's limit.
 
-A text that is too long loses its end; of a pair, the longer one does, token by token, as `transformers` has it
-(longest first). Only those are cut by hand: all others go through the tokenizer as they are.
+A long text loses its end. In a long pair the longer text is truncated first, token by token, as in `transformers`
+(`longest_first`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +13,13 @@ from tokenizers import Encoding
 from weft.tasks.example import Input
 from weft.tasks.input_spec import InputSpec
 
-_PART = 1000
+_PART = 1000  # texts
 
 
 def encoded(
     texts: Sequence[Any], encode: Callable[..., list[Encoding]], *, special: bool = False
 ) -> Iterator[Encoding]:
-    """One after the other, made `_PART` at a time: an encoding takes some thirty times as much memory as its ids."""
+    """Encodings, made `_PART` at a time: an encoding needs about thirty times the memory of its ids."""
     for start in range(0, len(texts), _PART):
         yield from encode(list(texts[start : start + _PART]), add_special_tokens=special)
 
@@ -55,8 +55,9 @@ def encode_pairs(pairs: Sequence[tuple[str, str]], spec: InputSpec) -> list[Inpu
 
 
 def shortened(first: int, second: int, room: int) -> tuple[int, int]:
-    """How much of each fits: the longer gives way until both are equal, then both do. One that is left over goes to the
-    longer; of equals, to the second.
+    """Tokens that are kept of each text: the longer is cut until both are equal, then both are.
+
+    An odd token goes to the longer text, or to the second if both are equally long.
     """
     if first + second <= room:
         return first, second

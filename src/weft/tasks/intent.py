@@ -1,8 +1,8 @@
-"""What a command wants, and with what: "turn the bedroom lamp to 30 %" is set_brightness, with a room and a value.
+"""Intent and slots of a command: "turn the bedroom lamp to 30 %" is set_brightness, with the slots room and value.
 
-One model answers both (Chen et al. 2019). Intents and slot tags share one output layer over tokens: the tokens of words
-answer with a slot tag, the token that has read the whole command (the first; a decoder's last) with an intent. So what
-is saved is a plain token classifier, which opens anywhere.
+One model predicts both (Chen et al. 2019). Intents and slot tags share one output layer over tokens. Words are
+classified into slot tags; the token that has read the whole command (the first, or a decoder's last) into intents. So
+the saved model is a plain token classifier, which other programs open.
 """
 
 from collections import Counter
@@ -34,20 +34,20 @@ from weft.tasks.predicted_tags import PredictedTags, entities, text_of
 from weft.tasks.raw_text import from_raw_text
 from weft.tasks.score_tables import class_table, confusion_table, score_table
 from weft.tasks.scored_task import ScoredTask, head_labels
-from weft.tasks.tag import FOREIGN_CUTTER, INTENT_PREFIX, Tag
+from weft.tasks.tag import FOREIGN_CUTTER, INTENT_PREFIX, Tag, WordTargets
 from weft.tasks.task import ExtraMetrics, Task
 
 
-class Understood(NamedTuple):
+class IntentGold(NamedTuple):
     intent: str
     tags: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class IntentTargets:
-    slots: Any  # as in tagging
-    row: int  # of the token that answers for the whole
-    intent: int | None
+    slots: WordTargets
+    row: int  # of the token that predicts the intent
+    intent: int | None  # gold
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Intent(ScoredTask):
         "slot_f1_raw": "slot F1 from raw text",
     }  # fmt: skip
 
-    cutter: Cutter = field(default_factory=Cutter)  # as in tagging
+    cutter: Cutter = field(default_factory=Cutter)  # cuts raw text into words, as in `Tag`
 
     @property
     def slots(self) -> Tag:
-        """The half of the task that tags words."""
+        """The part of the task that tags words."""
         return Tag(tuple(label for label in self.labels if not label.startswith(INTENT_PREFIX)), entities=True)
 
     @property
@@ -91,18 +91,23 @@ class Intent(ScoredTask):
             return words
         if values.get("intent") in (None, ""):
             raise Unusable("has no intent")
-        return replace(words, gold=Understood(read_label(values.get("intent")), words.gold))
+        return replace(words, gold=IntentGold(read_label(values.get("intent")), words.gold))
 
     def with_labels_from(self, train: Sequence[Example]) -> Self:
         intents = label_set(Counter(example.gold.intent for example in train))
         if len(intents) < 2:
-            raise InputError(f"All training examples have the intent {intents[0]!r}: there is nothing to tell apart.")
+            raise InputError(
+                f"All training examples have the intent {intents[0]!r}; at least two are needed. Is it the right "
+                "column (finetune.data.intent)?"
+            )
         tags = {tag for example in train for tag in example.gold.tags}
         if tags == {"O"}:
-            raise InputError("No word of the training data fills a slot; for intents alone the task is classify.")
+            raise InputError(
+                "No word of the training data is in a slot. For intents without slots, use task: classify."
+            )
         slots = Tag().with_labels_from([replace(example, gold=example.gold.tags) for example in train])
         if not slots.entities:
-            raise InputError("The slots must be tagged as B-room, I-room, O.")
+            raise InputError("The tags of task intent must be entity tags, such as B-room, I-room and O.")
         return replace(self, labels=(*slots.labels, *(INTENT_PREFIX + name for name in intents)))
 
     def fitted(self, train: Sequence[Example]) -> Self:
@@ -111,14 +116,14 @@ class Intent(ScoredTask):
     def normalized(self, examples: Sequence[Example]) -> list[Example]:
         tagged = self.slots.normalized([replace(one, gold=one.gold.tags) for one in examples])
         pairs = zip(examples, tagged, strict=True)
-        return [replace(tags, gold=Understood(one.gold.intent, tags.gold)) for one, tags in pairs]
+        return [replace(tags, gold=IntentGold(one.gold.intent, tags.gold)) for one, tags in pairs]
 
     def classes(self, example: Example) -> Sequence[str]:
         return (example.gold.intent,)
 
     def check(self, example: Example) -> None:
         if example.gold.intent not in self.intents:
-            raise UnseenLabel(f"has the intent {example.gold.intent!r}, which training never had")
+            raise UnseenLabel(f"has the intent {example.gold.intent!r}, which is not in the training data")
         self.slots.check(replace(example, gold=example.gold.tags))
 
     def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
@@ -165,16 +170,16 @@ class Intent(ScoredTask):
         return {"exact": float(right.all(-1).mean()), "intent": float(right[:, 0].mean()), "slot_f1": slots["f1"]}
 
     def _right(self, examples: Sequence[Example], answers: Sequence[Any]) -> np.ndarray:
-        """(N, 2): the intent, and all slots."""
+        """(N, 2): whether the intent is right, and whether all slots are."""
         intents = self.intents
         pairs = zip(examples, answers, strict=True)
         return np.asarray(
             [
                 (
-                    intents[int(chances.argmax())] == one.gold.intent,
+                    intents[int(probabilities.argmax())] == one.gold.intent,
                     entities_in(tags) == entities_in(one.gold.tags),
                 )
-                for one, (chances, tags) in pairs
+                for one, (probabilities, tags) in pairs
             ]
         )
 
@@ -186,25 +191,25 @@ class Intent(ScoredTask):
         intervals = {"exact": mean_interval(exact), "intent": mean_interval(right[:, 0]), "slot_f1": slot_f1}
         intents = with_unseen(self.intents, (one.gold.intent for one in examples))
         numbers = [intents.index(one.gold.intent) for one in examples]
-        table = confusion(numbers, [int(chances.argmax()) for chances, _ in answers], len(intents))
+        matrix = confusion(numbers, [int(probabilities.argmax()) for probabilities, _ in answers], len(intents))
         tables = [
-            class_table(intents, table, "Intents"),
-            *confusion_table(intents, table),
+            class_table(intents, matrix, "Intents"),
+            *confusion_table(intents, matrix),
             score_table("Slots", list(per_type(gold, said).items())),
         ]
-        sure = np.asarray([float(chances.max()) for chances, _ in answers])
+        sure = np.asarray([float(probabilities.max()) for probabilities, _ in answers])
         return Judged(self.figures(examples, answers), intervals, exact, (1 - exact) * sure, tables)
 
     def measure(
         self, network: Network, examples: Sequence[Example], answers: Sequence[Any], spec: InputSpec
     ) -> ExtraMetrics:
-        """Slots from raw text, as in tagging."""
+        """Slot F1 from raw text, as in `Tag`."""
         found = from_raw_text(
             self.cutter,
             examples,
             [tags for _, tags in answers],
             [one.gold.tags for one in examples],
-            lambda asked: [tags for _, tags in self.answers(network, asked, spec)[0]],
+            lambda others: [tags for _, tags in self.answers(network, others, spec)[0]],
             entities=True,
         )
         if found is None:
@@ -216,16 +221,16 @@ class Intent(ScoredTask):
         intents = TextClassifier.fit([text_of(one.given) for one in train], numbers, len(self.intents))
         slots = TagLookup.fit([one.given for one in train], [one.gold.tags for one in train])
         words = [one.given for one in examples]
-        chances = intents.probabilities([text_of(given) for given in words])
+        probabilities = intents.probabilities([text_of(given) for given in words])
         tags = [tuple(row) for row in slots.predict(words)]
-        return "TF-IDF + logistic regression, most frequent tag", list(zip(chances, tags, strict=True))
+        return "TF-IDF + logistic regression, most frequent tag", list(zip(probabilities, tags, strict=True))
 
     def shown(self, example: Example, answer: Any, *, details: bool = False) -> dict[str, Any]:
-        chances, tags = answer
-        best = int(chances.argmax())
+        probabilities, tags = answer
+        best = int(probabilities.argmax())
         return {
             "intent": self.intents[best],
-            "score": round(float(chances[best]), 6),
+            "score": round(float(probabilities[best]), 6),
             "slots": entities(example, tags),
             "tags": list(tags),
         }

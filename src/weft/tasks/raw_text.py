@@ -1,12 +1,11 @@
-"""Raw text beside given words: where words stand in their text, a text for words that have none, and the score of tags
-on words that were cut from it.
+"""F1 of tags from raw text: the text is cut into words by the model's cutter before it is tagged.
 
-A model is used on raw text, but scored on the words of its test data. So it is scored twice. From raw text, the words
-are cut first; an entity is right if its first and last character and its kind are, a tagged word if its characters and
-its tag are (as in the CoNLL 2018 shared task; Zeman et al. 2018). What is cut wrongly is wrong.
+A model is used on raw text, but test data has words. So it is scored on both. From raw text, an entity is right if its
+first and last character and its kind are right, a tagged word if its characters and its tag are (as in the CoNLL 2018
+shared task; Zeman et al. 2018). A word that is cut wrongly counts as wrong.
 
-Data that has words alone is joined as text is written: no space before a comma or 's, none behind an opening bracket,
-none in Chinese. To join it with spaces would make the cutting trivial.
+Data without raw text is detokenized: no space before a comma or 's, none after an opening bracket, none in Chinese.
+Joining all words with spaces would make cutting trivial.
 """
 
 import re
@@ -28,25 +27,25 @@ _OPENING = re.compile(r"[(\[{<“‘¿¡$£€（《「『【]+")
 _ALONE = regex.compile(CHARACTER)
 _QUOTES = ('"', "'")
 
-APART = "has words that are not those of its text, which is not used"
-_Item = tuple[int, int, str]  # characters, and what they are said to be
+APART = "has words that differ from its text (the text is not used)"
+_Item = tuple[int, int, str]  # first character, end, tag or kind
 
 
 def aligned(words: Sequence[str], text: str) -> tuple[CharSpan, ...] | None:
-    """Where the words stand in the text, if they are all of it but white space."""
-    found, behind = [], 0
+    """The characters of each word in the text. None if words and text differ in more than white space."""
+    found, place = [], 0
     for word in words:
-        while behind < len(text) and text[behind].isspace():
-            behind += 1
-        if not word or not text.startswith(word, behind):
+        while place < len(text) and text[place].isspace():
+            place += 1
+        if not word or not text.startswith(word, place):
             return None
-        found.append((behind, behind + len(word)))
-        behind += len(word)
-    return None if text[behind:].strip() else tuple(found)
+        found.append((place, place + len(word)))
+        place += len(word)
+    return None if text[place:].strip() else tuple(found)
 
 
 def detokenized(words: Sequence[str]) -> str:
-    """As text is written: a detokenizer."""
+    """The words joined as text is written."""
     text, glued, opened = "", True, set[str]()
     for word in words:
         closes = _CLOSING.fullmatch(word) is not None
@@ -61,7 +60,7 @@ def detokenized(words: Sequence[str]) -> str:
 
 
 def cut_of(example: Example) -> Cut | None:
-    """The raw text of an example, and where its words stand in it. None if its words are not those of its text."""
+    """The raw text of an example and the characters of its words. None if words and text differ."""
     if APART in example.repairs:
         return None
     text = raw_text(example)
@@ -70,7 +69,7 @@ def cut_of(example: Example) -> Cut | None:
 
 
 def raw_text(example: Example) -> str:
-    """That of the data. Chinese whose characters are set apart by spaces is not how anybody writes."""
+    """The text of the data, or the detokenized words. Chinese with spaces between characters is no natural text."""
     words = example.given
     if not example.text or (tuple(example.text.split()) == tuple(words) and _is_set_apart(words)):
         return detokenized(words)
@@ -98,8 +97,10 @@ def from_raw_text(
     *,
     entities: bool,
 ) -> FromRawText | None:
-    """F1 from raw text. `tags` are those said of the given words, which hold where the cutter finds the same words;
-    the others are asked for with `answer`. None if no example can be compared.
+    """F1 from raw text. None if no example has a raw text.
+
+    `tags`: the predictions for the given words, reused where the cutter finds the same words. `answer` predicts the
+    other sentences.
     """
     known = [(number, cut) for number, one in enumerate(examples) if (cut := cut_of(one)) is not None]
     if not known:
@@ -124,7 +125,7 @@ def from_raw_text(
         "sentences_rebuilt": round(1 - len(anew) / len(known), 4),
         "word_f1": round(2 * both / max(of_all, 1), 4),
         "sentences": len(known),
-        "left_out": len(examples) - len(known),  # their words are not those of their text
+        "left_out": len(examples) - len(known),  # their words differ from their text
     }
     f1 = float(entity_figures_from_counts(counts.sum(0))["f1"])
     return FromRawText(f1, sum_intervals(counts, entity_figures_from_counts)["f1"], facts)

@@ -1,9 +1,8 @@
-"""A tag for every word: part of speech, or names of people and places (B-PER I-PER O).
+"""Sequence tagging: a tag per word, such as parts of speech or named entities (B-PER I-PER O).
 
-The network reads pieces of words; the first piece of a word answers for it (Devlin et al. 2019, section 5.3), and
-scores count words. A sentence that is too long for the model is read in windows, cut between words. Entity tags are
-read in any of the usual schemes, repaired where they are not well-formed, and learnt as IOB2. With a CRF the tags of a
-sentence are decided together.
+The prediction for a word is read at its first token (Devlin et al. 2019, section 5.3), and metrics count words. A long
+sentence is read in windows, cut between words. Entity tags may come in any of the usual schemes; they are repaired
+where they are malformed, and learned as IOB2. With a CRF, the tags of a sentence are predicted jointly.
 """
 
 from collections import Counter
@@ -59,7 +58,7 @@ from weft.tasks.words import read_tagged, read_words
 _OUTSIDE = "O"
 INTENT_PREFIX = "intent:"  # of the labels that are intents, in a model of task intent
 FOREIGN_CUTTER = Cutter("treebank")  # for models of unknown origin: the words of most tagging data are cut so
-ILL_FORMED = "has a tag that is not well-formed, which was mended"
+ILL_FORMED = "has a malformed tag sequence (repaired)"
 WindowTags = tuple[np.ndarray, np.ndarray]  # of each word: the number of its tag, a probability (`PredictedTags`)
 
 
@@ -128,7 +127,7 @@ class Tag(ScoredTask):
 
     def with_labels_from(self, train: Sequence[Example]) -> Self:
         if are_bare(example.gold for example in train):
-            say(f"The tags are bare (B, I, O): entities of one kind, which is called {UNNAMED}.")
+            say(f"The tags have no kind (B, I, O): all entities get the kind {UNNAMED}.")
             train = [replace(example, gold=tuple(with_kind(example.gold))) for example in train]
         scheme = guess_scheme(example.gold for example in train)
         known = train if scheme == "plain" else [example for example in train if all(map(is_entity_tag, example.gold))]
@@ -140,7 +139,10 @@ class Tag(ScoredTask):
             kinds = sorted({tag[2:] for tag in counts if tag != _OUTSIDE})
             labels = (_OUTSIDE, *(f"{part}-{kind}" for kind in kinds for part in "BI"))
         if len(labels) < 2:
-            raise InputError(f"All words of the training data have the tag {labels[0]!r}: there is nothing to learn.")
+            raise InputError(
+                f"All words of the training data have the tag {labels[0]!r}; at least two are needed. Is it the right "
+                "column (finetune.data.tags)?"
+            )
         weights = tuple(balance(counts, labels)) if self.balanced else None
         return replace(self, labels=labels, entities=scheme != "plain", weights=weights)
 
@@ -148,8 +150,8 @@ class Tag(ScoredTask):
         cutter = choose_cutter([cut for example in train if (cut := cut_of(example)) is not None])
         if cutter.rebuilt is not None:
             say(
-                f"Raw text is cut by {cutter.said()}. Of the training sentences that it was tried on, "
-                f"{cutter.rebuilt:.1%} come out as the words of the data."
+                f"Raw text is cut into words by {cutter.said()}: {cutter.rebuilt:.1%} of the held-out sentences "
+                "get exactly the words of the data."
             )
         return replace(self, cutter=cutter)
 
@@ -173,9 +175,9 @@ class Tag(ScoredTask):
 
     def check(self, example: Example) -> None:
         if self.entities and (odd := [tag for tag in example.gold if not is_entity_tag(tag)]):
-            raise Unusable(f"has the tag {odd[0]!r}, which is no part of an entity (B-…, I-…) and not O")
+            raise Unusable(f"has the tag {odd[0]!r}, which is neither O nor an entity tag such as B-PER or I-PER")
         if unknown := [tag for tag in example.gold if tag not in self.labels]:
-            raise UnseenLabel(f"has the tag {unknown[0]!r}, which training never had")
+            raise UnseenLabel(f"has the tag {unknown[0]!r}, which is not in the training data")
 
     def prepare(self, network: Network, train: Sequence[Example]) -> None:
         if self.crf:
@@ -201,12 +203,12 @@ class Tag(ScoredTask):
                 )
                 whole.truncate(room)
                 framed = engine.post_process(whole)
-                asked = self._asked(example, window, framed.word_ids)
+                targets = self._targets(example, window, framed.word_ids)
                 ids = np.asarray(framed.ids, np.int32)
-                found.append(Input(number, ids, None, asked, was_cut=len(windows) > 1))
+                found.append(Input(number, ids, None, targets, was_cut=len(windows) > 1))
         return found
 
-    def _asked(self, example: Example, window: range, word_ids: Sequence[int | None]) -> WordTargets:
+    def _targets(self, example: Example, window: range, word_ids: Sequence[int | None]) -> WordTargets:
         first: dict[int, int] = {}
         for row, word in enumerate(word_ids):
             if word is not None:
@@ -215,24 +217,24 @@ class Tag(ScoredTask):
         tags = None
         if example.gold is not None:
             right = [example.gold[window.start + word] for word in known]
-            if self.crf and self.entities:  # which forbids what a window that begins inside of an entity would have
+            if self.crf and self.entities:  # a window may begin inside an entity, and the CRF forbids a leading I-
                 right, _ = repaired_tags(right, "iob2")
             tags = np.asarray([self.labels.index(tag) for tag in right], np.int64)
         return WordTargets(window, np.asarray([first[word] for word in known], np.int64), known, tags)
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
-        asked = [one for one in zip(inputs, packed.starts.tolist(), strict=False) if len(one[0].targets.rows)]
-        values = torch.from_numpy(np.concatenate([one.targets.tags for one, _ in asked] or [np.zeros(0, np.int64)]))
+        pairs = [one for one in zip(inputs, packed.starts.tolist(), strict=False) if len(one[0].targets.rows)]
+        values = torch.from_numpy(np.concatenate([one.targets.tags for one, _ in pairs] or [np.zeros(0, np.int64)]))
         rows = torch.from_numpy(
-            np.concatenate([one.targets.rows + start for one, start in asked] or [np.zeros(0, np.int64)])
+            np.concatenate([one.targets.rows + start for one, start in pairs] or [np.zeros(0, np.int64)])
         )
-        question: Answers
+        targets: Answers
         if self.crf:
-            question = Tagging(self.head, values, rows, tuple(len(one.targets.rows) for one, _ in asked))
+            targets = Tagging(self.head, values, rows, tuple(len(one.targets.rows) for one, _ in pairs))
         else:
             weights = None if self.weights is None else torch.tensor(self.weights)
-            question = ClassAnswers(self.head, values, rows, weights)
-        return Batch(packed, answers={self.name: question}, counts={self.name: len(values)})
+            targets = ClassAnswers(self.head, values, rows, weights)
+        return Batch(packed, answers={self.name: targets}, counts={self.name: len(values)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[WindowTags]:
         logits = packed.split(network.head(self.head)(hidden, packed).float())
@@ -280,12 +282,12 @@ class Tag(ScoredTask):
         return {**figures, "f1_macro": float(class_figures(self._tables(gold, answers)[0])["f1"])}
 
     def _tables(self, gold: Sequence[Any], answers: Sequence[Any]) -> tuple[np.ndarray, list[DetailTable]]:
-        """Of plain tags: the confusion matrix, and as tables."""
+        """For tags that are not entities: the confusion matrix, and the tables of the report."""
         labels = with_unseen(self.labels, (tag for tags in gold for tag in tags))
         numbers = {label: number for number, label in enumerate(labels)}
-        right, said = ([numbers[tag] for tags in side for tag in tags] for side in (gold, answers))
-        table = confusion(right, said, len(labels))
-        return table, [class_table(labels, table, "Tags"), *confusion_table(labels, table)]
+        expected, predicted = ([numbers[tag] for tags in side for tag in tags] for side in (gold, answers))
+        matrix = confusion(expected, predicted, len(labels))
+        return matrix, [class_table(labels, matrix, "Tags"), *confusion_table(labels, matrix)]
 
     def judge(self, examples: Sequence[Example], answers: Sequence[Sequence[str]]) -> Judged:
         gold = [example.gold for example in examples]
@@ -310,13 +312,13 @@ class Tag(ScoredTask):
     def measure(
         self, network: Network, examples: Sequence[Example], answers: Sequence[Sequence[str]], spec: InputSpec
     ) -> ExtraMetrics:
-        """The same from raw text, which is how the model is used."""
+        """F1 from raw text, which is how the model is used."""
         found = from_raw_text(
             self.cutter,
             examples,
             answers,
             [one.gold for one in examples],
-            lambda asked: self.answers(network, asked, spec)[0],
+            lambda others: self.answers(network, others, spec)[0],
             entities=self.entities,
         )
         if found is None:
@@ -327,7 +329,7 @@ class Tag(ScoredTask):
         words, tags = [one.given for one in train], [one.gold for one in train]
         if self.entities and _are_characters(words):
             known = PhraseLookup.fit(words, tags)
-            return "names that were seen", [tuple(row) for row in known.predict([one.given for one in examples])]
+            return "entities seen in training", [tuple(row) for row in known.predict([one.given for one in examples])]
         model = TagLookup.fit(words, tags)
         return "most frequent tag of each word", [
             tuple(tags) for tags in model.predict([one.given for one in examples])
@@ -379,7 +381,7 @@ def _most_probable(sentences: Sequence[Tensor]) -> list[tuple[np.ndarray, np.nda
 
 
 def _windows(pieces: np.ndarray, room: int) -> list[range]:
-    """Ranges of words whose pieces fit."""
+    """Ranges of words whose tokens fit into an input."""
     found, start, size = [], 0, 0
     for word, count in enumerate(pieces.tolist()):
         if size and size + count > room:
@@ -390,5 +392,5 @@ def _windows(pieces: np.ndarray, room: int) -> list[range]:
 
 
 def _are_characters(sentences: Sequence[Sequence[str]]) -> bool:
-    """Chinese, character by character: one alone says little about a name."""
+    """Whether the words are single characters, as in Chinese data; one alone says little about a name."""
     return bool(np.mean([len(word) == 1 for words in sentences[:1000] for word in words]) > 0.8)

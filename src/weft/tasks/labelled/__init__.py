@@ -1,1 +1,1 @@
-"""Labelled data: rows become examples; what is held out shares no text with what is learnt from."""
+"""Labelled data: rows become examples, and held-out examples share no text with training examples."""

@@ -1,8 +1,7 @@
-"""Which column of the data plays which role: the one the recipe names, or the one whose name or content tells it.
+"""Which column of the data has which role: as the recipe names it, or inferred from its name or content.
 
-Names come first: pairs that belong together (premise and hypothesis), then the usual names of each role. Only the text
-and the label are also told by content, as the longest column and as the one with the fewest values. Whatever was not
-said but guessed is told to the user in a sentence.
+Names come first: pairs that belong together (premise and hypothesis), then the usual names of each role. Only text and
+label are also inferred from content: the longest column, and the column with the fewest values. Guesses are printed.
 """
 
 import re
@@ -19,7 +18,7 @@ _SHOWN = 30  # columns in a message
 @dataclass(frozen=True)
 class ColumnRole:
     name: str
-    synonyms: tuple[str, ...]  # the usual names, best first; case does not count
+    synonyms: tuple[str, ...]  # usual names of the column, best first; case is ignored
 
 
 def _role(name: str, synonyms: str) -> ColumnRole:
@@ -57,7 +56,7 @@ COLUMN_ROLES: dict[str, ColumnRole] = {
         _role("intent", "intents intent_label label class category"),
     )
 }
-# Names that belong together, looked for before each on its own.
+# Names that belong together, tried before single names.
 _PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
     ("text", "second"): (
         "sentence1 sentence2", "premise hypothesis", "question1 question2", "text_a text_b", "text1 text2",
@@ -69,7 +68,7 @@ _PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
         "article abstract", "text summary", "question answer",
     ),
 }  # fmt: skip
-_LANGUAGES = frozenset(  # without id and no, which are more often an index than Indonesian and Norwegian
+_LANGUAGES = frozenset(  # without id and no: columns of these names are rarely Indonesian and Norwegian
     "ar bg bn ca cs da de el en es et eu fa fi fr ga he hi hr hu is it ja ko lt lv mk ms nl pl pt ro ru sk sl sq "
     "sr sv sw ta th tr uk ur vi zh english german french spanish italian portuguese dutch russian chinese japanese "
     "korean".split()
@@ -80,44 +79,45 @@ RoleColumns = dict[str, str | tuple[str, ...]]
 
 
 def find_columns(
-    sample: Sequence[Record], roles: Sequence[ColumnRole], said: Mapping[str, str | Sequence[str]], where: str
+    sample: Sequence[Record], roles: Sequence[ColumnRole], named: Mapping[str, str | Sequence[str]], where: str
 ) -> tuple[RoleColumns, list[str]]:
-    """The column of each role (several, if the recipe names several), and what to tell the user about guesses."""
+    """The column of each role (several if the recipe names several), and sentences about what was guessed."""
     search = _Search(sample, roles, where)
-    search.by_what_is_said(said)
+    search.by_recipe(named)
     search.by_pairs()
     search.by_synonyms()
     search.by_content()
-    search.refuse_gaps()
+    search.check_complete()
     return search.found, search.sentences
 
 
 class _Search:
     def __init__(self, sample: Sequence[Record], roles: Sequence[ColumnRole], where: str) -> None:
         if not sample:
-            raise InputError(f"{where} has no rows that can be used.")
+            raise InputError(f"{where} has no usable rows.")
         self.sample, self.roles, self.where = sample, roles, where
         self.names = list(dict.fromkeys(name for row in sample for name in row.values))
-        self.by_lower = {name.lower(): name for name in reversed(self.names)}  # the first, if there are two
+        self.by_lower = {name.lower(): name for name in reversed(self.names)}  # the first of two with the same name
         self.free = set(self.names)
-        self.wanted = {role.name: role for role in roles}  # and not found yet
+        self.wanted = {role.name: role for role in roles}  # roles without a column so far
         self.found: RoleColumns = {}
         self.guesses: dict[str, str] = {}
 
-    def by_what_is_said(self, said: Mapping[str, str | Sequence[str]]) -> None:
-        for role, columns in said.items():
+    def by_recipe(self, named: Mapping[str, str | Sequence[str]]) -> None:
+        for role, columns in named.items():
             if role not in self.wanted:
                 known = list(self.wanted)
                 raise InputError(
-                    f"finetune.data.{role} is not used here{suggest(role, known)}; {_listed(known)} can be named."
+                    f"finetune.data.{role} is not a column of this task{suggest(role, known)}. Its columns are "
+                    f"{_listed(known)}."
                 )
             for column in [columns] if isinstance(columns, str) else columns:
                 if column not in self.names:
                     hint = suggest(column, self.names)
-                    raise InputError(f"{self.where} has no column {column}{hint}. {self._it_has}")
+                    raise InputError(f"{self.where} has no column {column}{hint}. {self._its_columns}")
                 self.free.discard(column)
             self.found[role] = columns if isinstance(columns, str) else tuple(columns)
-        self.wanted = {name: role for name, role in self.wanted.items() if name not in said}
+        self.wanted = {name: role for name, role in self.wanted.items() if name not in named}
 
     def by_pairs(self) -> None:
         for roles, names in _PAIRS.items():
@@ -127,7 +127,7 @@ class _Search:
                         self._guess(role, column)
 
     def _pair(self, roles: tuple[str, str], names: tuple[str, ...]) -> list[str]:
-        """Two columns that belong together, agree with what is found already and are free otherwise."""
+        """Two columns that belong together, agree with the roles found so far and have no other role."""
         pairs = [[self.by_lower.get(name, "") for name in pair.split()] for pair in names]
         languages = [name for name in self.names if name.lower() in _LANGUAGES]
         if roles == ("source", "target") and len(languages) == 2:
@@ -167,23 +167,23 @@ class _Search:
                 name = min(repeated, key=lambda name: repeated[name])
                 self._guess("label", name, " (the column with the fewest values)")
 
-    def refuse_gaps(self) -> None:
+    def check_complete(self) -> None:
         for role in self.roles:
             if role.name not in self.found:
                 raise InputError(
-                    f"{self.where} has no column that is known to be the {role.name}. {self._it_has} "
-                    f"Name it with finetune.data.{role.name}, or --column {role.name}=…."
+                    f"{self.where} has no column that looks like the {role.name}. {self._its_columns} "
+                    f"Name the column with finetune.data.{role.name} in a recipe, or with --column {role.name}=…."
                 )
 
     @property
     def sentences(self) -> list[str]:
         guesses = [self.guesses[role.name] for role in self.roles if role.name in self.guesses]
-        is_plain = all(self.found[name] == name for name in self.guesses)  # text as text
-        return [] if is_plain else [f"{self.where}: taking {_listed(guesses)}."]
+        is_plain = all(self.found[name] == name for name in self.guesses)  # such as text as text
+        return [] if is_plain else [f"{self.where}: using {_listed(guesses)}."]
 
     @property
-    def _it_has(self) -> str:
-        return f"It has: {', '.join(self.names[:_SHOWN])}{' …' if len(self.names) > _SHOWN else ''}."
+    def _its_columns(self) -> str:
+        return f"Its columns: {', '.join(self.names[:_SHOWN])}{' …' if len(self.names) > _SHOWN else ''}."
 
     def _guess(self, role: str, column: str, why: str = "") -> None:
         self.found[role] = column
@@ -192,7 +192,7 @@ class _Search:
         del self.wanted[role]
 
     def _candidates(self) -> Iterator[tuple[str, list[Any]]]:
-        """The free columns with their values, but for those that only number or name the rows."""
+        """The columns without a role and their values, except row numbers and ids."""
         for name in self.names:
             values = [value for row in self.sample if (value := row.values.get(name)) not in (None, "")]
             is_index = _INDEX.fullmatch(name.lower()) or all(_HASH.fullmatch(str(value)) for value in values)

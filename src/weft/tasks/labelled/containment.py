@@ -1,9 +1,9 @@
-"""Which texts stand inside which others, as whole words in a row.
+"""Which texts are contained in which others, as a sequence of whole words.
 
-Every word has a random 64-bit code, and a window of words the hash Σ code(w_i) B^i, in which a window that moves along
-costs nothing: it is a difference of running sums (Karp and Rabin 1987, modulo 2⁶⁴). So the windows of all texts are
-looked up in the hashes of whole texts, a million words at a time. Long texts are looked for only where their first
-`START` words stand. Case and punctuation do not count; a Chinese or Japanese character is a word (weft.words).
+Every word has a random 64-bit code, and a window of words the hash Σ code(w_i) B^i. A sliding window costs nothing: its
+hash is a difference of running sums (Karp and Rabin 1987, modulo 2⁶⁴). The windows of all texts are looked up among the
+hashes of whole texts, a million words at a time; long texts only where their first `START` words match. Case and
+punctuation are ignored; a Chinese or Japanese character is a word (weft.words).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,22 +14,22 @@ import numpy as np
 from weft.splitmix64 import GOLDEN_GAMMA
 from weft.words import folded, words_and_symbols
 
-START = 4  # words; shorter texts are phrases that anybody may say
+START = 4  # words; shorter texts are phrases that occur anywhere
 _BLOCK_WORDS = 1_000_000  # words at a time
 _INVERSE = pow(GOLDEN_GAMMA, -1, 2**64)
 
 
 def plain_words(text: str) -> list[str]:
-    """What is left of a text without case and punctuation; of one that is nothing else, the text."""
+    """The words of a text without case and punctuation. A text of punctuation alone is one word."""
     return words_and_symbols(folded(text)) or [text.strip()]
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Different texts, as numbers of words one after another."""
+    """Distinct texts as word numbers, one after another."""
 
     words: np.ndarray  # int32
-    starts: np.ndarray  # of each text, and the end of the last
+    starts: np.ndarray  # where each text begins, and the end of the last
 
     @property
     def lengths(self) -> np.ndarray:
@@ -40,7 +40,7 @@ class Texts:
 
 
 def number_texts(texts: Sequence[str]) -> tuple[np.ndarray, Texts]:
-    """The number of each text, the same for those that differ in case and punctuation only; and the different ones."""
+    """The number of each text, and the distinct texts. Texts that differ in case and punctuation only are the same."""
     vocabulary: dict[str, int] = {}
     known: dict[bytes, int] = {}
     numbers = np.zeros(len(texts), np.int64)
@@ -61,8 +61,8 @@ class _Block:
 
     sums: np.ndarray
     inverse: np.ndarray  # B^−i
-    ends: np.ndarray  # of the text that each word is in
-    owners: np.ndarray  # that text
+    ends: np.ndarray  # the end of each word's text
+    owners: np.ndarray  # the number of each word's text
 
     def hashes(self, places: np.ndarray, lengths: np.ndarray | int) -> np.ndarray:
         return (self.sums[places + lengths] - self.sums[places]) * self.inverse[places]
@@ -93,11 +93,11 @@ def _powers(base: int, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TextIndex:
-    """Hashes of whole texts, to be looked for in others."""
+    """Hashes of whole texts, to be found in others."""
 
-    of_length: dict[int, tuple[np.ndarray, np.ndarray]]  # hashes in order, and whose they are
-    beginnings: np.ndarray  # of texts of `START` words and more, in order
-    shared: np.ndarray  # those that several texts begin with
+    of_length: dict[int, tuple[np.ndarray, np.ndarray]]  # sorted hashes, and the numbers of their texts
+    beginnings: np.ndarray  # sorted hashes of the first `START` words of longer texts
+    shared: np.ndarray  # those of them that several texts begin with
 
     @classmethod
     def of(cls, texts: Texts) -> "TextIndex":
@@ -117,8 +117,10 @@ class TextIndex:
         return cls(of_length, beginnings, beginnings[counts > 1])
 
     def matches(self, texts: Texts, *, short: bool, same: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Pairs (text of the index, text of `texts` that it stands in), for those `short`er than `START` words or for
-        the others. With `same`, both are the same texts, and none stands inside itself.
+        """Pairs (text of the index, text of `texts` that contains it).
+
+        `short`: for texts of the index with fewer than `START` words, else for the others. `same`: the index holds the
+        same texts, and no text counts as contained in itself.
         """
         for block in _blocks(texts):
             places = np.arange(len(block.owners))
@@ -126,7 +128,7 @@ class TextIndex:
                 places = places[places + START <= block.ends]
                 begun = block.hashes(places, START)
                 first = np.diff(block.owners, prepend=-1)[places] != 0
-                # The beginning of a text is in the index at least once: by itself.
+                # Every text begins with its own beginning; only one that another text shares is a match.
                 wanted = np.where(first, _among(begun, self.shared), _among(begun, self.beginnings)) if same else None
                 places = places[_among(begun, self.beginnings) if wanted is None else wanted]
             for length, (hashes, rows) in self.of_length.items():

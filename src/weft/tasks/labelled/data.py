@@ -1,7 +1,7 @@
-"""Examples out of files: rows, their columns, and what a task makes of them.
+"""Read labelled examples: rows of files, their columns, and the task's examples.
 
-A row that cannot be used is left out; what can be mended is. Both are counted by the reason, with the first place where
-it happened, and the report tells them. Nothing left at all is an error.
+Rows that cannot be used are left out; rows with a fault that can be repaired are repaired. Both are counted by reason,
+with the first place of each, and reported. It is an error if no row is left.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,20 +26,20 @@ from weft.tasks.labelled.label_names import with_names
 from weft.tasks.task import Task
 from weft.tokens.keyed_shuffle import KeyedShuffle
 
-_SAMPLE = 200  # rows that columns are guessed by
+_SAMPLE = 200  # rows from which columns are inferred
 _MOST_REASONS = 50
-_SHOWN = 20  # labels in a message
+_LABELS_SHOWN = 20  # in a message
 
 
 @dataclass
 class Problems:
-    """What is wrong with rows, how often, and where first."""
+    """What is wrong with rows: each reason with its count and first place."""
 
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def add(self, reason: str, place: str) -> None:
         if reason not in self.found and len(self.found) >= _MOST_REASONS:
-            reason = "has another fault"
+            reason = "has another problem"
         count, first = self.found.get(reason, (0, place))
         self.found[reason] = (count + 1, first)
 
@@ -63,23 +63,23 @@ class LabelledSplit:
     where: str
     examples: list[Example]
     problems: Problems
-    unseen: list[Example] = field(default_factory=list)  # with labels that training never had
-    strange: Problems = field(default_factory=Problems)  # which those are
+    unseen: list[Example] = field(default_factory=list)  # their labels are not in the training data
+    unseen_labels: Problems = field(default_factory=Problems)
 
     @property
     def judged(self) -> list[Example]:
-        """Whoever has a label that training never had is answered wrongly, and counts as such."""
+        """The examples of an evaluation. Those with unseen labels count as wrong, whatever the prediction."""
         return [*self.examples, *self.unseen]
 
     def unseen_sentence(self) -> str:
         return (
-            f"{len(self.unseen):,} of the {len(self.judged):,} examples of {self.where} have a label that training "
-            f"never had. It counts as answered wrongly. The first: {self.strange.sentences()[0]}"
+            f"{len(self.unseen):,} of the {len(self.judged):,} examples of {self.where} have labels that are not in "
+            f"the training data. They count as wrong predictions. The first: {self.unseen_labels.sentences()[0]}"
         )
 
     @cached_property
     def mended(self) -> Problems:
-        """What was wrong with examples and was put right."""
+        """What was repaired in the examples."""
         found = Problems()
         for example in self.examples:
             for reason in example.repairs:
@@ -108,7 +108,7 @@ def columns_of(
     *,
     with_gold: bool = True,
 ) -> tuple[RoleColumns, list[str], Iterator[Record | BadRecord]]:
-    """Which column plays which role, what to tell of guesses, and the rows again."""
+    """The column of each role, sentences about guesses, and the rows from the start."""
     sample, good = _sample(rows, where)
     unasked = () if with_gold else task.gold_roles
     wanted = [COLUMN_ROLES[role] for role in task.roles if role not in unasked]
@@ -119,12 +119,12 @@ def columns_of(
         if column not in columns.values() and any(column in row.values for row in good):
             columns[role] = column
         elif role in said:
-            raise InputError(f"{where} has no column {column!r}, which is to be the {role}.")
+            raise InputError(f"{where} has no column {column!r}, which the recipe names as the {role}.")
     return columns, guesses, chain(sample, rows)
 
 
 def _sample(rows: Iterator[Record | BadRecord], where: str) -> tuple[list[Record | BadRecord], list[Record]]:
-    """The first rows, as far as there are some to guess by among them; and these."""
+    """The first rows up to some that are readable, and the readable ones."""
     sample: list[Record | BadRecord] = []
     while more := list(islice(rows, _SAMPLE)):
         sample += more
@@ -145,12 +145,12 @@ def values_of(row: Record, columns: RoleColumns) -> dict[str, Any]:
 
 
 def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> Any:
-    """A look at the data before the task is known in full: the first label there is."""
+    """The first label in the data; None if the task has no labels."""
     if "label" not in kind.roles:
         return None
     columns, _, rows = columns_of(open_rows(paths, data), kind, data.named_columns(), named(paths))
     for row in rows:
-        with suppress(Unusable):  # which is counted when the row is read in earnest
+        with suppress(Unusable):  # counted when the row is read again
             label = with_names(values_of(row, columns), data.labels)["label"] if isinstance(row, Record) else None
             if label not in (None, ""):
                 return label
@@ -158,7 +158,7 @@ def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> A
 
 
 def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> LabelledSplit:
-    """Every example of these files that can be used. Columns that were guessed are said aloud."""
+    """Every usable example of these files. Guesses of columns are printed."""
     where, problems = named(paths), Problems()
     columns, guesses, rows = columns_of(open_rows(paths, data), task, data.named_columns(), where)
     for guess in guesses:
@@ -181,27 +181,27 @@ def read_split(task: Task, paths: Sequence[Path], data: DataSection) -> Labelled
 
 
 def checked_split(task: Task, split: LabelledSplit) -> LabelledSplit:
-    """As the task learns it. What has a label that training never had is set apart."""
-    kept, unseen, strange = [], [], Problems()
+    """Normalized examples, those with unseen labels apart. Raises InputError if no other is left."""
+    kept, unseen, unseen_labels = [], [], Problems()
     for example in task.normalized(split.examples):
         try:
             task.check(example)
         except UnseenLabel as reason:
-            strange.add(str(reason), example.place)
+            unseen_labels.add(str(reason), example.place)
             unseen.append(example)
         except Unusable as reason:
             split.problems.add(str(reason), example.place)
         else:
             kept.append(example)
     if not kept:
-        known = ", ".join(task.labels[:_SHOWN]) + (" …" if len(task.labels) > _SHOWN else "")
-        problems = strange if strange.count else split.problems
-        raise InputError(f"{problems.nothing_left(split.where)} Known are: {known}.")
-    return LabelledSplit(split.where, kept, split.problems, unseen, strange)
+        known = ", ".join(task.labels[:_LABELS_SHOWN]) + (" …" if len(task.labels) > _LABELS_SHOWN else "")
+        problems = unseen_labels if unseen_labels.count else split.problems
+        raise InputError(f"{problems.nothing_left(split.where)} Known labels: {known}.")
+    return LabelledSplit(split.where, kept, split.problems, unseen, unseen_labels)
 
 
 def some_of(examples: Sequence[Example], count: int | None, seed: int) -> list[Example]:
-    """At most so many, drawn evenly, in their order."""
+    """At most `count` examples, drawn at random, in their order."""
     if count is None or count >= len(examples):
         return list(examples)
     picked = np.sort(KeyedShuffle(len(examples), seed)[np.arange(count)])

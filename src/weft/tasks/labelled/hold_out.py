@@ -1,9 +1,9 @@
-"""A part of the training data to validate on, of which training has seen nothing.
+"""Hold out a part of the training data for validation, without leaks.
 
-Examples are in one group if they share a text (the context of questions; either side of a pair), an article, or if the
-text of one stands inside the other's, as the phrases of SST-2 do in its sentences. A group goes to one side as a whole.
-A phrase that stands in texts of several groups would glue them all together ("a good film"), so it links nothing: it
-stays in training, where it is no secret. Groups are drawn by the seed, so that the labels keep their shares.
+Examples are in one group if they share a text (the context of questions; either side of a pair) or an article, or if
+the text of one contains that of the other, as SST-2's sentences contain its phrases. A group is held out as a whole. A
+phrase in texts of several groups ("a good film") would merge them all, so it links nothing and stays in training.
+Groups are drawn by the seed, stratified by label.
 """
 
 from collections import Counter
@@ -18,48 +18,48 @@ from weft.tasks.labelled.containment import TextIndex, Texts, number_texts
 from weft.tasks.task import Task
 from weft.tokens.keyed_shuffle import KeyedShuffle
 
-_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000  # of train
-_LARGEST = 0.2  # of the examples that a group may have to be held out
-_MOST_OUTER = 50  # texts that a phrase may stand in before it is a common one
+_SHARE_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000  # of the training examples; examples
+_LARGEST = 0.2  # share of the examples in a group that is held out, at most
+_MOST_OUTER = 50  # texts that contain a phrase; one in more texts is common
 
 
 @dataclass(frozen=True)
 class ExampleGroups:
     of_example: np.ndarray  # the number of each example's group
-    common: np.ndarray  # bool: a phrase that stands in texts of several groups
+    common: np.ndarray  # bool: a phrase that texts of several groups contain
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    kept: list[int]  # to learn from
+    kept: list[int]  # for training
     held: list[int]
-    groups: int  # that were held out
-    phrases: int  # in training that stand inside what is held out: common ones
-    leaking: int = 0  # of what is held out, where no grouping leaves anything to learn from
+    groups: int  # held out
+    phrases: int  # common phrases in training that held-out texts contain
+    leaking: int = 0  # held-out examples that share a text with training, where no grouping avoids it
 
     def sentence(self, where: str) -> str:
         total = len(self.held) + len(self.kept)
-        said = f"No validation data is named, so {len(self.held):,} of the {total:,} examples of {where} are held out."
+        said = f"No validation data is given, so {len(self.held):,} of the {total:,} examples of {where} are held out."
         if self.leaking:
             return (
-                f"{said} Nearly all examples share their texts, so {self.leaking:,} of these share one with training: "
-                "figures on them are too good. Name validation data (finetune.data.validation)."
+                f"{said} Nearly all examples share texts, so {self.leaking:,} of these share one with training, and "
+                "their scores are too high. Give validation data (finetune.data.validation)."
             )
         if self.groups < len(self.held):
-            said += f" Examples that share a text stay together: these are {self.groups:,} groups."
+            said += f" Examples that share a text stay together, in {self.groups:,} groups."
         if self.phrases:
-            said += f" {self.phrases:,} short or common phrases stay in training, although texts held out have them."
+            said += f" {self.phrases:,} short or common phrases stay in training, although held-out texts contain them."
         return said
 
 
 def hold_out(task: Task, examples: Sequence[Example], seed: int, where: str) -> HeldOut:
     if len(examples) < 2:
-        raise InputError(f"{where} has a single usable example: none is left to validate on.")
-    count = min(_MOST_HELD_OUT, max(1, round(len(examples) * _HELD_OUT)))
+        raise InputError(f"{where} has a single usable example, so none can be held out for validation.")
+    count = min(_MOST_HELD_OUT, max(1, round(len(examples) * _SHARE_HELD_OUT)))
     groups, texts, numbers = _grouped(task, examples)
     labels = [_label(task, example) for example in examples]
     chosen = _draw(groups, labels, count, seed)
-    if not chosen:  # nearly all of it hangs together
+    if not chosen:  # nearly all examples are in one group
         finer = ExampleGroups(number_texts([task.in_words(one) for one in examples])[0], np.zeros(len(examples), bool))
         chosen = _draw(finer, labels, count, seed)
         is_held = np.isin(finer.of_example, chosen)
@@ -79,12 +79,12 @@ def group_examples(task: Task, examples: Sequence[Example]) -> ExampleGroups:
 
 
 def _grouped(task: Task, examples: Sequence[Example]) -> tuple[ExampleGroups, Texts, np.ndarray]:
-    """And the different texts; the number of each example's first."""
+    """The groups, the distinct texts, and the number of each example's first text."""
     several = [task.compared_texts(example) for example in examples]
     counts = np.asarray([len(texts) for texts in several])
     numbers, texts = number_texts([text for each in several for text in each])
     first = numbers[np.cumsum(counts) - counts]
-    # What links texts: the examples that have several, and the articles they are of.
+    # Texts are linked by examples that have several, and by articles.
     inner, outer = [numbers], [np.repeat(first, counts)]
     articles: dict[str, int] = {}
     for number, example in zip(first.tolist(), examples, strict=True):
@@ -108,7 +108,7 @@ def _grouped(task: Task, examples: Sequence[Example]) -> tuple[ExampleGroups, Te
         inner.append(inside[linked])
         outer.append(around[linked])
     groups = _components(len(texts), np.concatenate(inner), np.concatenate(outer))
-    # A short phrase joins the group that it stands in, if it is one.
+    # A short phrase joins the group whose texts contain it, if it is a single one.
     lowest, highest = np.full(len(texts), len(texts)), np.full(len(texts), -1)
     for inside, around in index.matches(texts, short=True, same=True):
         np.minimum.at(lowest, inside, groups[around])
@@ -119,7 +119,7 @@ def _grouped(task: Task, examples: Sequence[Example]) -> tuple[ExampleGroups, Te
 
 
 def _components(count: int, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The connected components of a graph: of each node, the lowest that it hangs together with."""
+    """The connected components of a graph: for each node, the lowest node of its component."""
     lowest = np.arange(count)
     while True:
         both = np.minimum(lowest[one], lowest[other])
@@ -140,9 +140,7 @@ def _label(task: Task, example: Example) -> str:
 
 
 def _draw(groups: ExampleGroups, labels: Sequence[str], count: int, seed: int) -> list[int]:
-    """Groups that hold about `count` examples, with the labels in their shares as far as groups allow. None, if all are
-    too large.
-    """
+    """Groups with about `count` examples, stratified by label as far as possible. Empty if all are too large."""
     members: dict[int, list[int]] = {}
     for number, group in enumerate(groups.of_example.tolist()):
         if not groups.common[number]:
@@ -153,7 +151,7 @@ def _draw(groups: ExampleGroups, labels: Sequence[str], count: int, seed: int) -
     left = {label: count * its / len(labels) for label, its in total.items()}
     chosen: list[int] = []
     held = 0
-    for even in (True, False):  # at first as the labels are shared out, then whatever fits
+    for even in (True, False):  # first stratified by label, then whatever fits
         for group in order:
             rows = members[group]
             if held >= count or len(rows) >= 2 * (count - held) or held + len(rows) >= len(labels):
@@ -175,7 +173,7 @@ def _draw(groups: ExampleGroups, labels: Sequence[str], count: int, seed: int) -
 
 
 def _inside(texts: Texts, held: np.ndarray, kept: np.ndarray) -> int:
-    """How many texts of training stand in one that is held out."""
+    """How many training texts are contained in a held-out text."""
     is_held, is_kept = (np.isin(np.arange(len(texts)), side) for side in (held, kept))
     found = np.zeros(len(texts), bool)
     index = TextIndex.of(texts)

@@ -1,4 +1,4 @@
-"""Labels and tags that the data has as numbers, with the names that `finetune.data.labels` gives them."""
+"""Names for labels and tags that the data has as numbers, from `finetune.data.labels`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 from weft.sources.formats.class_names import whole_number
 from weft.tasks.example import Unusable
 
-NAMED = ("label", "tags", "intent")  # roles whose values are names
+_NAMED_ROLES = ("label", "tags", "intent")
 
 
 def with_names(values: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
-    """The values of a row by role, with names in place of numbers."""
+    """The values of a row by role, with numbers replaced by names."""
     if names is None:
         tags = values.get("tags")
         if isinstance(tags, list) and tags and all(isinstance(tag, int) for tag in tags):
-            raise Unusable("has tags that are numbers; say their names with finetune.data.labels: [O, B-PER, …]")
+            raise Unusable("has tags that are numbers; give their names with finetune.data.labels: [O, B-PER, …]")
         return values
-    return {role: _named(value, names, role) if role in NAMED else value for role, value in values.items()}
+    return {role: _named(value, names, role) if role in _NAMED_ROLES else value for role, value in values.items()}
 
 
 def _named(value: Any, names: Sequence[str], role: str) -> Any:
@@ -27,8 +27,8 @@ def _named(value: Any, names: Sequence[str], role: str) -> Any:
     number = whole_number(value)
     if number is None or value in names:
         return value
-    if number == -1:  # of a test set whose labels are kept back
+    if number == -1:  # a test set whose labels are not public
         return None
     if not 0 <= number < len(names):
-        raise Unusable(f"has the label {number}, and finetune.data.labels names 0 to {len(names) - 1}")
+        raise Unusable(f"has the label {number}, but finetune.data.labels only names 0 to {len(names) - 1}")
     return names[number]

@@ -1,4 +1,4 @@
-"""What the splits that a user named have in common. A test that was learnt from measures memory."""
+"""Overlap between splits: test examples that are also in the training data measure memory."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -10,11 +10,11 @@ from weft.tasks.labelled.containment import TextIndex, number_texts
 from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.task import Task
 
-_SHOWN = 60  # characters of an example
+_SHOWN = 60  # characters of an example in a message
 
 
 def find_overlap(task: Task, splits: Mapping[str, LabelledSplit]) -> list[str]:
-    """A sentence for each two splits and each way in which they overlap, with a count and the first example."""
+    """A sentence for each two splits and each kind of overlap, with the count and the first example."""
     uses = list(splits)
     examples = {use: splits[use].judged for use in uses}
     texts = {use: [task.compared_texts(one) for one in examples[use]] for use in uses}
@@ -40,8 +40,8 @@ def find_overlap(task: Task, splits: Mapping[str, LabelledSplit]) -> list[str]:
             is_within[outer[has[second][outer] & has[first][inner]]] = True
             like = is_within[of_use[second]] & ~same
             how = (
-                "stands inside a text of {}, or has one inside it",
-                "stand inside texts of {}, or have one inside them",
+                "is contained in a text of {}, or contains one",
+                "are contained in texts of {}, or contain one",
             )
         else:
             groups = {one.group for one in examples[first]} - {""}
