@@ -32,7 +32,7 @@ from weft.train.pretrain import pretrain
         ({"corpus": {"splits": {"validation": 0.0001}}}, "fewer than one sequence"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(changes, says, place, tmp_path):
+def test_impossible_settings_are_refused_with_a_sentence(changes, says, place, tmp_path):
     with pytest.raises(InputError, match=says):
         pretrain(recipe(place, "bad.yml", **changes), place, tmp_path / "run")
 
@@ -48,7 +48,7 @@ def test_what_cannot_be_is_said_in_a_sentence(changes, says, place, tmp_path):
         ("tiny.txt", b"too short", "fewer than one sequence"),
     ],
 )
-def test_text_that_is_none_is_refused(name, data, says, place, tmp_path):
+def test_unusable_text_is_refused(name, data, says, place, tmp_path):
     (place / name).write_bytes(data)
     with pytest.raises(InputError, match=says):
         pretrain(recipe(place, "bad.yml", corpus={"sources": [{"path": name}]}), place, tmp_path / "run")

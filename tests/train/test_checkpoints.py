@@ -43,7 +43,7 @@ def test_a_restored_run_ends_with_the_same_bytes_as_an_unbroken_one(kind, tmp_pa
         assert torch.equal(parameter, second.get_parameter(name)), name
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_said_so(tmp_path, capfd):
+def test_a_damaged_checkpoint_is_skipped_with_a_message(tmp_path, capfd):
     network, optimizers = start("adamw")
     run(network, optimizers, range(2))
     for step in (2, 4, 6):

@@ -167,7 +167,7 @@ def test_patience_stops_early(tmp_path):
     assert state.step == 8
 
 
-def test_a_loss_that_is_no_number_stops_with_a_reason_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
+def test_a_loss_that_is_nan_stops_with_a_reason_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     objective = make("gpt2", tmp_path / "tokens")
     network = weft.create("gpt2", **SHAPE, seed=1).network
     order = Order((len(objective),), (1.0,), 5)
@@ -192,7 +192,7 @@ def test_a_thread_trains_to_the_same_bytes_and_says_that_ctrl_c_is_not_handled(t
     assert all(map(torch.equal, here.parameters(), there.parameters()))
 
 
-def test_two_sources_are_learnt_together(tmp_path):
+def test_two_sources_are_trained_on_together(tmp_path):
     first, second = make("gpt2", tmp_path / "a"), make("gpt2", tmp_path / "b", CHAPTERS[3:5])
     network = weft.create("gpt2", **SHAPE, seed=1).network
     order = Order((len(first), len(second)), (0.7, 0.3), 0)
@@ -210,7 +210,7 @@ t.run(("gpt2", t.make("gpt2", Path(sys.argv[1]) / "tokens")), Path(sys.argv[1]) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_sigterm_save_first_and_say_how_to_go_on(number, tmp_path):
+def test_ctrl_c_and_sigterm_save_first_and_say_how_to_resume(number, tmp_path):
     command = [sys.executable, "-c", CHILD, str(tmp_path), str(Path(__file__).parent)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:

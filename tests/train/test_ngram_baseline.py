@@ -1,4 +1,4 @@
-"""What counting reaches stands beside every language model, on the same tokens."""
+"""Every language model has a baseline on the same tokens."""
 
 import math
 from collections import Counter

@@ -103,7 +103,7 @@ def validation_batches(run):
     return some_batches([objective], plan.validation_tokens, plan.sequence_length)
 
 
-def test_training_goes_on_from_a_folder_with_its_tokenizer_and_weights(place, tmp_path):
+def test_training_continues_from_a_folder_with_its_tokenizer_and_weights(place, tmp_path):
     pretrain(variant(place, "bert", objective="masked+next-sentence"), place, tmp_path / "first")
     shutil.copytree(tmp_path / "first/model", place / "first", dirs_exist_ok=True)
     more = recipe(place, "more.yml", model={"path": "first"}, pretrain={"objective": "masked", "learning_rate": 1e-9})
@@ -170,7 +170,7 @@ def test_sources_are_mixed_and_a_built_corpus_is_read_by_its_splits(place, tmp_p
     assert [count["characters"] for count in counts] == [20_000, 5_000]
 
 
-def test_one_endless_line_is_text_like_any_other_but_has_no_pairs(place, tmp_path):
+def test_one_endless_line_is_usable_text_but_has_no_pairs(place, tmp_path):
     (place / "endless.txt").write_text("ab" * 100_000)
     line = {"sources": [{"path": "endless.txt"}]}
     assert pretrain(recipe(place, corpus=line), place, tmp_path / "run")["steps"] == 6

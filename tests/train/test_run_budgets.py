@@ -14,7 +14,7 @@ from weft.train.budget import read_budget
 from weft.train.pretrain import pretrain
 
 
-def test_the_plan_is_written_down_and_can_be_run_itself(place, tmp_path):
+def test_the_plan_is_saved_and_can_be_run_itself(place, tmp_path):
     made = recipe(place, model={"family": "qwen3"}, pretrain={"objective": "causal", "budget": "2 steps"})
     pretrain(made, place, tmp_path / "run")
     plan = read_recipe(tmp_path / "run/recipe.yml")
@@ -26,7 +26,7 @@ def test_the_plan_is_written_down_and_can_be_run_itself(place, tmp_path):
 
 
 @pytest.mark.parametrize("asked", [{}, {"threads": 2}])
-def test_a_run_goes_on_with_the_threads_it_began_with(asked, place, tmp_path, monkeypatch, threads):
+def test_a_resumed_run_keeps_its_number_of_threads(asked, place, tmp_path, monkeypatch, threads):
     """The last bits of a product depend on their number."""
     made, seen = recipe(place, pretrain=asked), []
     train = pretrain_module.train
@@ -57,7 +57,7 @@ def test_a_budget_in_time_becomes_steps_and_a_size(place, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_a_masked_run_with_too_little_time_says_so_and_is_not_cut_further(place, tmp_path, monkeypatch, capsys):
+def test_a_masked_run_with_too_little_time_warns_and_is_not_cut_further(place, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("weft.train.plan.run_plan.MASKED_STEPS", 10**6)
     monkeypatch.setattr(pretrain_module, "_steps_until", lambda left, step, seconds, plan: step + 1)  # suddenly slow
     shape = {"batch_tokens": 2048, "objective": "masked", "budget": "6s"}
@@ -70,7 +70,7 @@ def test_a_masked_run_with_too_little_time_says_so_and_is_not_cut_further(place,
     assert "has become slower" in said
 
 
-def test_a_budget_that_is_spent_before_training_begins_is_said_so(place, tmp_path):
+def test_a_budget_that_is_spent_before_training_begins_is_an_error(place, tmp_path):
     with pytest.raises(RecipeError, match=r"the time (was|is) up"):
         pretrain(recipe(place, pretrain={"budget": "0.001s"}), place, tmp_path / "run")
 

@@ -67,7 +67,7 @@ def test_a_folder_that_another_run_is_at_work_in_is_refused(place, tmp_path):
     assert pretrain(made, place, tmp_path / "run", resume=True)["steps"] == 6
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_said_so(place, tmp_path, capsys):
+def test_a_damaged_checkpoint_is_skipped_with_a_message(place, tmp_path, capsys):
     made = recipe(place, pretrain={"checkpoint_every": 2, "keep": 3})
     pretrain(made, place, tmp_path / "run")
     before = (tmp_path / "run/model/model.safetensors").read_bytes()
@@ -117,7 +117,7 @@ def test_a_disk_that_fills_up_loses_no_earlier_checkpoint(place, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_the_command_prints_json_and_says_how_to_go_on(place, tmp_path):
+def test_the_command_prints_json_and_says_how_to_resume(place, tmp_path):
     recipe(place, "json.yml", pretrain={"budget": "2 steps"})
     done = weft_command("pretrain", place / "json.yml", "-o", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What a run tells, and that it tells the same after a kill."""
+"""What a run reports, and that it reports the same after a kill."""
 
 import json
 import re
@@ -20,17 +20,17 @@ def write_steps(folder, first, last):
     record.close()
 
 
-def test_lines_behind_the_step_we_go_on_from_are_dropped(tmp_path):
+def test_lines_after_the_step_of_the_checkpoint_are_dropped(tmp_path):
     write_steps(tmp_path, 0, 6)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 7, "lo')  # cut off by a kill
     write_steps(tmp_path, 4, 8)
     assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3, 4, 5, 6, 7, 8]
     seconds = [line["seconds"] for line in read_metrics(tmp_path)]
-    assert seconds == sorted(seconds)  # the clock goes on, too
+    assert seconds == sorted(seconds)  # the clock continues, too
 
 
-def test_tensorboard_shows_the_same_curve_after_going_on(tmp_path):
+def test_tensorboard_shows_the_same_curve_after_resuming(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     write_steps(tmp_path, 0, 6)

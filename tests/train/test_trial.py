@@ -1,4 +1,4 @@
-"""What is chosen by trying steps."""
+"""What is chosen by measuring steps."""
 
 import pytest
 

@@ -95,10 +95,13 @@ def train(
     loop = _Loop(network, objectives, spec, folder, validation, hooks or Hooks(), processes)
     if resume:
         loop.restore()
-    make = StepBatches(objectives, order, spec, processes)
-    first = loop.state.step
+    made, device = StepBatches(objectives, order, spec, processes), loop.engine.step.device
+
+    def make(step: int) -> list[Batch]:
+        return [batch.to(device, non_blocking=True) for batch in made(step)]
+
     with closing(loop.open_log()), stop_signals() as asked:
-        ahead = Prefetcher(make, first) if prefetches(processes.device) else nullcontext(make)
+        ahead = Prefetcher(make, loop.state.step) if prefetches(device.type) else nullcontext(make)
         with ahead as batches_of:
             interrupted = loop.run(batches_of, asked)
     step = loop.state.step
@@ -110,7 +113,7 @@ def train(
 
 
 def prefetches(device: str) -> bool:
-    """On a GPU, whose work leaves the CPU free. On a CPU the thread takes time from the step's own threads."""
+    """On a GPU, which leaves the CPU free to make batches. On a CPU the thread would compete with the step itself."""
     return device != "cpu"
 
 
