@@ -100,7 +100,7 @@ def test_what_cannot_be_read_is_skipped_and_counted(tmp_path):
         ({"a.txt": GOOD, "a.yml": "{name: .., corpus: {sources: [{path: a.txt}]}}"}, ["a.yml"], "name cannot be"),
         ({"a.txt": GOOD}, ["a.txt", "--documents", "page"], "documents cannot be 'page'"),
         ({"a.txt": GOOD}, ["a.txt", "--languages", "klingon"], "is not a language"),
-        ({"a.txt": GOOD}, ["a.txt", "--validation", "1.5"], "number of characters|cannot spare|leave nothing"),
+        ({"a.txt": GOOD}, ["a.txt", "--validation", "1.5"], "number of characters and must be an integer"),
         ({"a.yml": "corpus: {sources: [{path: a.txt}], build: {filters: {}}}"}, ["a.yml"], "did you mean filter"),
         ({"a.yml": "corpus: {sources: [{path: a.txt}]}"}, ["a.yml", "--mask"], "--mask goes with sources"),
     ],

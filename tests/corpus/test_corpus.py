@@ -273,7 +273,7 @@ def test_what_is_wrong_is_said_before_any_work(place, tmp_path):
         (section("nothing.txt"), "does not exist"),
         (section("a.jsonl", languages=["english"]), "is not a language"),
         (section({"path": "a.jsonl", "encoding": "utf-99"}), "no encoding"),
-        (section({"path": "a.jsonl", "name": "x"}, {"path": "b.txt", "name": "x"}), "two are called x"),
+        (section({"path": "a.jsonl", "name": "x"}, {"path": "b.txt", "name": "x"}), "two sources have the name x"),
         (section("list.urls"), "does not exist"),
     ]
     for wrong, reason in cases:

@@ -113,7 +113,7 @@ def test_a_process_without_a_sign_of_life_is_ended(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(quarantine, "STALLED_SECONDS", 0.5)
     piece = {"folder": str(tmp_path / "00000"), "parts": [{"shown": "stuck.html"}]}
     quarantine._work_alone_on(piece, stuck, deaths=1)
-    assert "stuck.html kept a process busy" in capsys.readouterr().err
+    assert "stuck.html blocked a process" in capsys.readouterr().err
 
 
 def mistaken(piece):

@@ -59,9 +59,9 @@ def test_many_texts_are_divided_by_what_they_say_and_by_nothing_else():
 @pytest.mark.parametrize(
     ("texts", "shares", "says"),
     [
-        (["a" * 50] * 3, (10, 0), "only of a source that is one text"),
-        (["a" * 50], (60, 0), "cannot spare"),
-        (["a" * 50, "b" * 50], (0.4, 0.4), "2 documents cannot spare 2"),
+        (["a" * 50] * 3, (10, 0), "only if the source is one text"),
+        (["a" * 50], (60, 0), "too short to hold out 60"),
+        (["a" * 50, "b" * 50], (0.4, 0.4), "2 documents are too few to hold out 2"),
     ],
 )
 def test_the_impossible_is_refused(texts, shares, says):

@@ -1,4 +1,4 @@
-"""`weft corpus`: what is said on the command line becomes a recipe's section."""
+"""`weft corpus`: turns command-line options into the `corpus:` section of a recipe."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +17,12 @@ def build_from_recipe(
     recipe: Path, overrides: Sequence[str], options: dict[str, Any], output: Path | None, workers: int | None
 ) -> dict[str, Any]:
     if options:
-        raise InputError(f"--{next(iter(options)).replace('_', '-')} goes with sources; a recipe says it itself.")
+        raise InputError(
+            f"--{next(iter(options)).replace('_', '-')} goes with sources; with a recipe, set it in the recipe."
+        )
     read = read_recipe(recipe, overrides)
     if read.corpus is None or read.corpus.sources is None:
-        raise RecipeError(f"{recipe}: corpus.sources is missing: say what to read, such as [{{path: my.txt}}].")
+        raise RecipeError(f"{recipe}: corpus.sources is missing; list what to read, such as [{{path: my.txt}}].")
     folder = output or Path("runs") / read.name / "corpus"
     return build_corpus(read.corpus, recipe.parent, folder, name=read.name, workers=workers)
 
@@ -29,7 +31,7 @@ def build_from_sources(
     sources: Sequence[str], options: dict[str, Any], output: Path | None, workers: int | None
 ) -> dict[str, Any]:
     if output is None:
-        raise InputError("Say where to: weft corpus SOURCE... -o DIR.")
+        raise InputError("The output folder is missing: weft corpus SOURCE... -o DIR.")
     read = {key: options[key] for key in ("text", "format") if key in options}
     tree: dict[str, Any] = {"sources": [{"path": source, **read} for source in sources], "build": {}}
     if "documents" in options:
@@ -49,20 +51,20 @@ def build_from_sources(
 
 
 def reading_in(format: str | None) -> Reading | None:
-    """As the command line has it."""
+    """The reading of `--format`; None without it."""
     if format is None:
         return None
     return Reading(format=check_section(ReadSection, {"format": format}, "--format").format)
 
 
 def report_on_corpus(arguments: Sequence[str], earlier: Path | None, *, examples: bool) -> dict[str, Any]:
-    """Write the page again, with what has changed since an earlier corpus."""
+    """Writes the report page again, with the drift against an earlier corpus if one is given."""
     if len(arguments) != 1:
         raise InputError("Give one corpus: weft corpus report DIR [--against EARLIER].")
     folder = Path(arguments[0])
     found = write_corpus_page(folder, earlier, examples=examples)
-    for difference in found:
-        if difference.drifts:
-            say(f"Drift: {difference.what}, {difference.before:.3g} before and {difference.now:.3g} now.")
-    compared = {"drifts": any(d.drifts for d in found), "differences": [d.as_dict() for d in found]}
+    for drift in found:
+        if drift.drifts:
+            say(f"Drift: {drift.what}, {drift.before:.3g} before, {drift.now:.3g} now.")
+    compared = {"drifts": any(drift.drifts for drift in found), "differences": [drift.as_dict() for drift in found]}
     return {**corpus_summary(folder), **(compared if earlier is not None else {})}

@@ -1,10 +1,11 @@
-"""Text on its way in. No torch in here.
+"""From documents to a clean, deduplicated, split corpus. Imports no torch.
 
-read      documents out of files: formats, archives, charset, article (of a page), fetch (from the web)
-judge     clean, masking, language, quality, contamination
-copies    ngrams, near_duplicates
-build     a corpus: plan the pieces, sift each, choose among copies, write each; engine hands them out;
-          manifest, report, drift
-split     what is held out for validation and test
-command   `weft corpus`
+build         prepares a build; passes runs its steps
+plan          the sources, cut into pieces of work; engine and quarantine hand the pieces to processes
+sift          first pass over a piece: clean, masking, language, quality, contamination
+choose        which duplicates stay (ngrams, near_duplicates), and the split of each document
+write         second pass over a piece: Parquet shards (tables)
+split         what is held out for validation and test
+manifest      weft.json and the lists of files
+report        figures of a build; report_page shows them; drift compares two reports
 """

@@ -1,12 +1,11 @@
-"""Which of the documents that are alike stays, and to which side of the split each goes.
+"""Chooses which duplicates stay, and the split of each document.
 
-All that is needed of a document is its hash, its length and, a band at a time, its signature: about a hundred bytes for
-each are in memory at once. Documents have numbers, in the order of the pieces and of the rows in them; the outcome
-depends on nothing else.
+Only the hash, the length and one band of the signature of each document are in memory at a time: about a hundred bytes
+per document. Documents are numbered in the order of the pieces and their rows; the result depends on nothing else.
 
-Of copies the longest stays (of equals, the first), and each that goes is a copy of one that stays: the same text but
-for case and white space, or one with a signature like its own. With `keep: all` every document stays, and those that a
-chain of copies joins are on one side of the split.
+Of duplicates the longest stays; on a tie, the first. A dropped document is always a duplicate of one that stays: the
+same text apart from case and white space, or a similar signature. With `keep: all` every document stays, and documents
+that are linked by a chain of duplicates get the same split.
 """
 
 import mmap
@@ -43,10 +42,10 @@ EXACT, NEAR, DIVIDED, FIRST_SPLIT = (
     1,
     2,
     3,
-)  # what becomes of a document; from FIRST_SPLIT on, the number of its split
+)  # fate of a document; from FIRST_SPLIT: its split
 _TRAIN = FIRST_SPLIT + SPLITS.index("train")
-_MOST_GROUPS_SHOWN = 5  # groups that the report shows
-_GROUP_SIZES = (2, 3, 4, 6, 11, 101)  # of groups, for counting
+_MOST_GROUPS_SHOWN = 5  # in the report
+_GROUP_SIZES = (2, 3, 4, 6, 11, 101)  # lower bounds of the size classes of groups
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def choose_documents(
     seed: int,
     tests: DecontaminateSection | None = None,
 ) -> dict[str, Any]:
-    """Writes, into the folder of each piece, what becomes of its documents; returns the figures for the report."""
+    """Writes the fate of each document into the folder of its piece. Returns the figures for the report."""
     starts = np.cumsum([0, *(piece.kept for piece in pieces)])
     keys = np.concatenate([np.fromfile(piece.folder / KEYS_FILE, "<u8").reshape(-1, 3) for piece in pieces])
     numbers = np.arange(len(keys))
@@ -96,7 +95,7 @@ def choose_documents(
         fates = np.where((first != numbers) | _same(keys, best), EXACT, NEAR).astype(np.int8)
         fates[best == numbers] = side[best == numbers]
     else:
-        # To cut each of several copies would put the same words on both sides.
+        # Dividing each of several duplicates would put the same words into several splits.
         fates = np.where((side[best] == DIVIDED) & (sizes[best] > 1), _TRAIN, side[best])
     for piece, start in zip(pieces, starts.tolist(), strict=False):
         part = slice(start, start + piece.kept)
@@ -118,7 +117,7 @@ def choose_documents(
 def _ignore_common(
     pieces: Sequence[SiftedPiece], stays: Sequence[NDArray[np.bool_]], tests: DecontaminateSection
 ) -> int:
-    """How many n-grams of the tests are too common to mean anything; copies count once."""
+    """Saves which test n-grams are too common to be leaks; returns their number. Duplicates count once."""
     work = pieces[0].folder.parent
     count = len(np.load(work / TEST_NGRAMS_FILE, mmap_mode="r", allow_pickle=False))
     folders = [piece.folder for piece in pieces]
@@ -128,8 +127,8 @@ def _ignore_common(
 
 
 def _same_text(keys: Numbers) -> NDArray[np.intp]:
-    """For each document, the first with the same text."""
-    order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: of equals the first comes first
+    """For each document, the first one with the same text."""
+    order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: equal keys keep their order
     begins = np.ones(len(keys), bool)
     begins[1:] = (keys[order[1:], :2] != keys[order[:-1], :2]).any(axis=1)
     first = np.empty(len(keys), np.intp)
@@ -143,7 +142,7 @@ def _same(keys: Numbers, best: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 @contextmanager
 def _signatures(pieces: Sequence[SiftedPiece]) -> Iterator["_Mapped | None"]:
-    """All signatures in one file, of which only the pages in use are in memory."""
+    """All signatures in one memory-mapped file."""
     together = pieces[0].folder.parent / SIGNATURES_FILE
     with together.open("wb") as out:
         for piece in pieces:
@@ -167,7 +166,7 @@ def _band(piece: SiftedPiece, band: int) -> Numbers:
 
 
 class _Mapped:
-    """Rows of a file. What was read is given back at once, or the whole file would come to be in memory."""
+    """Rows of a memory-mapped file. Pages are released after each read; else the whole file would stay in memory."""
 
     def __init__(self, file: Path) -> None:
         self.rows = np.memmap(file, np.uint32, "r").reshape(-1, SIGNATURE_SIZE)
@@ -181,7 +180,7 @@ class _Mapped:
 
 
 def _best(roots: NDArray[np.int64], lengths: Numbers) -> NDArray[np.intp]:
-    """For each document, the one of its group that stays."""
+    """For each document, the longest of its group."""
     order = np.lexsort((np.arange(len(roots)), np.iinfo(np.int64).max - lengths.astype(np.int64), roots))
     begins = np.ones(len(roots), bool)
     begins[1:] = roots[order[1:]] != roots[order[:-1]]
@@ -193,7 +192,7 @@ def _best(roots: NDArray[np.int64], lengths: Numbers) -> NDArray[np.intp]:
 def _sides(
     keys: Numbers, is_best: NDArray[np.bool_], source: NDArray[np.int32], shares: Shares, seed: int
 ) -> NDArray[np.int8]:
-    """Of those that are the best of their group, each source by itself, by a number from 0 to 1 out of their hash."""
+    """The split of the representatives of all groups, source by source, from a hash of each document in [0, 1)."""
     salt = mix64(np.array([seed + 1], np.uint64))
     places = (mix64(keys[:, 0] ^ salt) >> np.uint64(11)).astype(np.float64) / 2**53
     side = np.full(len(keys), _TRAIN, np.int8)
@@ -208,7 +207,7 @@ def _divided(places: NDArray[np.float64], characters: int, shares: Shares) -> ND
         return _TRAIN
     try:
         division = divide(places[:FEW_DOCUMENTS].tolist(), characters, shares)
-    except CannotSpare:  # what is left of this source is too little; there are others
+    except CannotSpare:  # too few documents in this source
         return _TRAIN
     if division.borders is None:
         return DIVIDED
@@ -218,7 +217,7 @@ def _divided(places: NDArray[np.float64], characters: int, shares: Shares) -> ND
 
 
 def _size_table(sizes: NDArray[np.intp]) -> dict[str, int]:
-    """How many groups there are of 2, of 3, of 4 to 5 documents …"""
+    """The number of groups by size: 2, 3, 4 to 5 documents …"""
     table = {}
     for low, high in zip(_GROUP_SIZES, [*_GROUP_SIZES[1:], 2**62], strict=True):
         name = str(low) if high == low + 1 else f"{low}–{high - 1}" if high < 2**62 else f"{low} and more"
@@ -227,7 +226,7 @@ def _size_table(sizes: NDArray[np.intp]) -> dict[str, int]:
 
 
 def _largest(sizes: NDArray[np.intp], pieces: Sequence[SiftedPiece], starts: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """The largest groups: how many there are in each, and how the one that stays begins."""
+    """The largest groups: their size and the beginning of the document that stays."""
     largest = np.argsort(-sizes, kind="stable")[:_MOST_GROUPS_SHOWN]
     found = []
     for number in largest[sizes[largest] > 1].tolist():

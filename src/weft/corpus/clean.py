@@ -1,7 +1,7 @@
-"""Text made tidy: broken encodings repaired, one normal form, no invisible characters, plain white space.
+"""Cleans text: repairs encodings, normalizes Unicode, removes invisible characters, simplifies white space.
 
-What is removed never shows on a page: control characters, zero-width spaces, soft hyphens, marks of writing direction,
-byte-order marks. The joiners stay: U+200D holds emoji together, U+200C spells Persian.
+Only invisible characters are removed: control characters, zero-width spaces, soft hyphens, direction marks and
+byte-order marks. The joiners stay: U+200D joins emoji, and U+200C is part of Persian spelling.
 """
 
 import re
@@ -18,26 +18,26 @@ _INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     r"\ufff9-\ufffc\U000e0001]"
 )
-# A single space between words, which nearly all are, is no match: to replace each by itself takes most of the time.
+# A single space does not match: replacing each one by itself would take most of the time.
 _OTHER_SPACES = r"\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _SPACES = re.compile(f"[{_OTHER_SPACES}][ {_OTHER_SPACES}]*| [ {_OTHER_SPACES}]+")
 _LINE_EDGES = re.compile(r" \n ?|\n ")
 _GAPS = re.compile(r"\n{3,}")
-# What UTF-8 looks like when it was read as Latin-1 or Windows-1252: the first sieve before ftfy's own.
+# UTF-8 that was decoded as Latin-1 or Windows-1252, and HTML entities: a fast check before ftfy.
 _MOJIBAKE = re.compile(r"[ÂÃÅÐÑâãïð][\x80-\xbf\u0152-\u2122]|&(?:#\d+|#x[\da-f]+|[a-z]{2,6});", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    repair: bool = True  # mojibake and leftovers of HTML
+    repair: bool = True  # mojibake and HTML entities
     form: Literal["NFC", "NFKC"] | None = "NFC"
-    mask: bool = False  # addresses and numbers of people: see `masking`
+    mask: bool = False  # personal data: see `masking`
 
 
 @dataclass(frozen=True)
 class Cleaned:
     text: str
-    done: tuple[str, ...]  # what changed it: repaired, normalised, invisible, spaces, masked
+    done: tuple[str, ...]  # the steps that changed it: repaired, normalised, invisible, spaces, masked
 
 
 def clean(text: str, settings: Cleaning) -> Cleaned:
@@ -53,7 +53,7 @@ def clean(text: str, settings: Cleaning) -> Cleaned:
     if settings.repair:
         step("repaired", _repair)
     step("invisible", lambda t: _INVISIBLE.sub("", _NEWLINE.sub("\n", t)))
-    if form := settings.form:  # now: an accent may have stood behind something invisible
+    if form := settings.form:  # after `invisible`, which may have separated a letter from its accent
         step("normalised", lambda t: unicodedata.normalize(form, t))
     step("spaces", _plain_spaces)
     if settings.mask:
@@ -62,7 +62,7 @@ def clean(text: str, settings: Cleaning) -> Cleaned:
 
 
 def _repair(text: str) -> str:
-    if _MOJIBAKE.search(text) is None:  # a hundred times faster than to ask ftfy, and most text is whole
+    if _MOJIBAKE.search(text) is None:  # a hundred times faster than ftfy, and most text is intact
         return text
     ftfy = needs("ftfy", "corpus", "to repair broken encodings")
     config = ftfy.TextFixerConfig(

@@ -1,13 +1,12 @@
-"""Test sets kept out of the corpus: a model that has read the answers shows nothing by knowing them.
+"""Keeps test sets out of the corpus: scores on texts that a model was trained on mean nothing.
 
-As in Brown et al. 2020 (appendix C): a document that shares an n-gram of 13 words with a text of the test sets (26
-characters of Chinese, 52 letters of Thai, or a mixture) loses it, with 200 characters on each side, and falls into
-pieces there. Pieces of less than 200 characters go, and so does a document that would be in more than ten. What more
-than ten documents share is no leak but a commonplace (a licence, a verse), and stays. A test text that is shorter than
-an n-gram is looked for as a whole, from eight words on; what is shorter still would be found everywhere.
+As in Brown et al. 2020 (appendix C): a 13-gram of words that a document shares with a test text (26 characters of
+Chinese, 52 letters of Thai, or a mixture) is cut out, with 200 characters on each side. Remaining pieces of fewer than
+200 characters are dropped, and so is a document that falls into more than ten pieces. An n-gram in more than ten
+documents is not a leak but a common phrase (a licence, a verse); it stays. A test text shorter than an n-gram is
+searched for as a whole if it has at least eight words; shorter ones would match everywhere.
 
-The first pass notes where n-grams of the tests are, `find_common_ngrams` counts the documents that stay, and the second
-pass cuts.
+The first pass notes the hits, `find_common_ngrams` counts documents per n-gram, and the second pass cuts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ TEST_NGRAMS_FILE, _TEST_LENGTHS_FILE, COMMON_NGRAMS_FILE = (
 )  # in the folder of the work
 HITS_FILE = "hits.npy"  # in the folder of a piece
 HIT_DTYPE = np.dtype([("row", np.int64), ("ngram", np.int64), ("begin", np.int64), ("end", np.int64)])
-_MOST_MOVED = 30  # characters that a cut may move outwards, to stand between two words
+_MOST_MOVED = 30  # characters by which a cut may move outwards to fall between two words
 
 Hits = NDArray[np.void]  # of HIT; places in characters
 TextRange = tuple[int, int]
@@ -40,14 +39,14 @@ def _sizes_of(words: int) -> Sizes:
 
 @dataclass(frozen=True)
 class LeakIndex:
-    """What to look for: sorted numbers of n-grams, and the lengths, in words, of those that are whole texts."""
+    """Sorted hashes of the test sets' n-grams, and the lengths in words of the short texts searched for whole."""
 
     numbers: Numbers
     lengths: NDArray[np.int64]
     words: int
     texts: int = 0
-    whole: int = 0  # texts that are looked for as a whole
-    short: int = 0  # texts that are too short to be looked for
+    whole: int = 0  # texts searched for as a whole
+    short: int = 0  # texts too short to search for
 
     @classmethod
     def of(cls, texts: Iterable[str], words: int, least: int, cleaning: Cleaning) -> "LeakIndex":
@@ -56,7 +55,7 @@ class LeakIndex:
         count = short = whole = 0
         for text in texts:
             count += 1
-            grams = NGrams.of(words_of(_lower(clean(text, cleaning).text)))  # as the documents are
+            grams = NGrams.of(words_of(_lower(clean(text, cleaning).text)))  # cleaned like the documents
             spans = grams.spans(_sizes_of(words))
             if len(spans[0]) == 0:
                 length = len(grams.kinds)
@@ -76,12 +75,12 @@ class LeakIndex:
 
     @classmethod
     def load(cls, folder: Path, words: int) -> "LeakIndex":
-        """Not read into memory: every worker looks at the same pages of the file."""
+        """Memory-maps the hashes, so that all workers share them."""
         numbers = np.load(folder / TEST_NGRAMS_FILE, mmap_mode="r", allow_pickle=False)
         return cls(numbers, np.load(folder / _TEST_LENGTHS_FILE, allow_pickle=False), words)
 
     def hits(self, text: str, row: int) -> Hits:
-        """Where n-grams of the tests are in a text."""
+        """Where the text contains n-grams of the test sets."""
         if len(self.numbers) == 0:
             return np.zeros(0, HIT_DTYPE)
         lower = _lower(text)
@@ -105,7 +104,7 @@ class LeakIndex:
 
 
 def find_common_ngrams(pieces: Iterable[tuple[Path, NDArray[np.bool_]]], count: int, most: int) -> NDArray[np.bool_]:
-    """Which of the tests' n-grams are in more than so many documents: of each piece its folder, and which stay."""
+    """Which of the `count` n-grams occur in more than `most` documents. `pieces`: folders, and which rows stay."""
     documents = np.zeros(count, np.int64)
     for folder, stays in pieces:
         hits = np.load(folder / HITS_FILE, allow_pickle=False)
@@ -115,7 +114,7 @@ def find_common_ngrams(pieces: Iterable[tuple[Path, NDArray[np.bool_]]], count: 
 
 
 def ranges_by_row(folder: Path, common: NDArray[np.bool_]) -> dict[int, list[TextRange]]:
-    """Of a piece: what to cut out of which document."""
+    """The ranges to cut out of each row of a piece."""
     hits = np.load(folder / HITS_FILE, allow_pickle=False)
     spans: dict[int, list[TextRange]] = {}
     for row, begin, end in hits[~common[hits["ngram"]]][["row", "begin", "end"]].tolist():
@@ -124,7 +123,7 @@ def ranges_by_row(folder: Path, common: NDArray[np.bool_]) -> dict[int, list[Tex
 
 
 def pieces_without(text: str, spans: Sequence[TextRange], window: int, most_pieces: int) -> list[TextRange]:
-    """The pieces of a text that are left; none, if there would be too many."""
+    """The pieces that are left without the ranges; empty if there are more than `most_pieces`."""
     pieces = list(_between(text, spans, window))
     return [] if len(pieces) > most_pieces else [span for span in pieces if weight_of(text[slice(*span)]) >= window]
 
@@ -141,7 +140,7 @@ def _between(text: str, spans: Sequence[TextRange], window: int) -> Iterator[Tex
 
 
 def _outwards(text: str, place: int, step: int) -> int:
-    """A little further from what is cut out, to where a word ends; where there are no spaces, just there."""
+    """Moves a cut away from the removed range to the next space; without a space nearby it stays."""
     for moved in range(place, max(min(place + step * _MOST_MOVED, len(text)), 0), step):
         if text[moved : moved + 1].isspace():
             return moved
@@ -149,6 +148,6 @@ def _outwards(text: str, place: int, step: int) -> int:
 
 
 def _lower(text: str) -> str:
-    """In lower case, with every character in its place: a few of them would become two."""
+    """Lower case of the same length. The few characters whose lower case is longer stay as they are."""
     lower = text.lower()
     return lower if len(lower) == len(text) else "".join(c if len(c.lower()) > 1 else c.lower() for c in text)

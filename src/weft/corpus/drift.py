@@ -1,14 +1,14 @@
-"""Has a corpus changed since the last time? Two reports, compared figure by figure, each with a threshold.
+"""Drift between two corpora: their reports are compared figure by figure, each with a threshold.
 
-Shares are compared by their difference, whole distributions (lengths, languages, sources) by half the sum of all
-differences: the share of documents that would have to move to make them the same.
+Shares are compared by their difference. Distributions (lengths, languages, sources) are compared by total variation
+distance: the share of documents that would have to change class to make them equal.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_SHARE_THRESHOLD, _DISTRIBUTION_THRESHOLD, _RATIO_THRESHOLD = 0.05, 0.1, 0.2  # from which on a difference is drift
+_SHARE_THRESHOLD, _DISTRIBUTION_THRESHOLD, _RATIO_THRESHOLD = 0.05, 0.1, 0.2  # larger changes are drift
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Drift:
 
 
 def find_drift(before: dict[str, Any], now: dict[str, Any]) -> list[Drift]:
-    """What has changed most, first those that are beyond their threshold."""
+    """All figures; those beyond their threshold first, then by size of the change."""
     found = [
         _share("share of documents kept", _kept(before), _kept(now)),
         _ratio("bytes of an average document", _mean_bytes(before), _mean_bytes(now)),
@@ -43,7 +43,7 @@ def find_drift(before: dict[str, Any], now: dict[str, Any]) -> list[Drift]:
         shares = [_part(report["languages"]["kept"], language) for report in (before, now)]
         if max(shares) >= _SHARE_THRESHOLD:
             found.append(_share(f"share of {language}", *shares))
-    return sorted(found, key=lambda difference: (not difference.drifts, -difference.change / difference.threshold))
+    return sorted(found, key=lambda drift: (not drift.drifts, -drift.change / drift.threshold))
 
 
 def _share(what: str, before: float, now: float) -> Drift:

@@ -1,9 +1,8 @@
-"""Pieces of work, many at a time: on the cores of this machine, or on the machines of a Ray cluster.
+"""Runs pieces of work in parallel, on the cores of this machine or on a Ray cluster.
 
-daft hands the pieces out to processes and its runner decides where those are (`DAFT_RUNNER=ray`). A piece says in plain
-words what is to be done, and what it makes it writes to the disk itself, whole or not at all; only a few figures come
-back. So nothing large travels, the order of the work does not matter, and a build that was killed goes on with the
-pieces that are missing.
+daft distributes the pieces over processes; its runner decides where these are (`DAFT_RUNNER=ray`). A piece is a JSON
+object. Its worker writes the result to disk atomically and returns only a few figures. So little data moves, the order
+does not matter, and a killed build continues with the missing pieces.
 """
 
 import importlib
@@ -22,21 +21,24 @@ from weft.threads import usable_cores
 
 Piece = dict[str, Any]
 PieceFigures = dict[str, Any]
-is_command = False  # whether the process is ours to end
+is_command = False  # set by the command line: the process may be ended on Ctrl-C
 
 
 def work_on(
     pieces: Sequence[Piece], work: Callable[[Piece], PieceFigures], workers: int | None = None
 ) -> Iterator[PieceFigures]:
-    """What `work`, a function at the top of a module, makes of each piece, in the order of the pieces. What a user can
-    put right (`InputError`) is raised here as it was there.
+    """Yields `work(piece)` in the order of the pieces. `work` is a top-level function of a module.
+
+    An InputError in a worker is raised here again.
     """
-    if len(pieces) <= 1 or workers == 1:  # to start another process takes longer
+    if len(pieces) <= 1 or workers == 1:  # starting a process would take longer
         yield from map(work, pieces)
         return
-    os.environ.setdefault("DAFT_PROGRESS_BAR", "0")  # there is one bar, ours
+    os.environ.setdefault("DAFT_PROGRESS_BAR", "0")  # weft shows its own progress
     os.environ.setdefault("DO_NOT_TRACK", "1")
-    os.environ.setdefault("PYTHONSAFEPATH", "1")  # a random.py where somebody works is not the workers' random
+    os.environ.setdefault(
+        "PYTHONSAFEPATH", "1"
+    )  # a random.py in the user's folder must not shadow the standard library
     daft = needs("daft", "corpus", "to build a corpus")
     count = workers or usable_cores()
 
@@ -54,7 +56,7 @@ def work_on(
 
     frame = daft.from_pydict({"piece": [json.dumps(piece) for piece in pieces]})
     answers = frame.into_batches(1).select(Worker(work.__module__, work.__name__)(daft.col("piece")).alias("answer"))
-    # The first row may be asked for, and workers started, as soon as there is an iterator.
+    # Creating the iterator may already start workers.
     with _interruptible(), _closing(answers.iter_rows()) as rows:
         for row in rows:
             answer = json.loads(row["answer"])
@@ -64,8 +66,8 @@ def work_on(
 
 
 def exit_process(code: Any) -> NoReturn:
-    """End the process with this exit code. Where an error stopped daft in the middle, its threads may still be at work,
-    and abort the interpreter while it winds down: the code would be lost.
+    """Ends the process with this exit code. After an error, daft's threads may still run and abort the interpreter
+    during shutdown, which would lose the code.
     """
     if code and "daft" in sys.modules:
         sys.stdout.flush()
@@ -76,7 +78,7 @@ def exit_process(code: Any) -> NoReturn:
 
 @contextmanager
 def _closing(rows: Any) -> Iterator[Any]:
-    """At the end, whatever it is. daft complains into the air when it is closed before all is done."""
+    """Closes the iterator at the end. Closed early, daft prints an unraisable exception, which is suppressed."""
     try:
         yield rows
     finally:
@@ -87,8 +89,8 @@ def _closing(rows: Any) -> Iterator[Any]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C ends the work. While daft waits, it does not notice: the signal may reach one of its own threads, and once
-    its workers are gone it may wait for ever. What is done is on the disk, so a command can end in the middle.
+    """Lets Ctrl-C end the work. daft does not notice it while it waits: the signal may reach one of its threads,
+    and without its workers it may wait forever. Finished pieces are on disk, so a command can end at any time.
     """
     main = threading.main_thread()
     if threading.current_thread() is not main or not hasattr(signal, "pthread_kill"):
@@ -96,7 +98,7 @@ def _interruptible() -> Iterator[None]:
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # every signal writes its number there
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # every signal writes its number to the pipe
     done = threading.Event()
 
     def watch() -> None:
@@ -104,10 +106,10 @@ def _interruptible() -> Iterator[None]:
             if os.read(reader, 1) == bytes([signal.SIGINT]) and not done.is_set():
                 if is_command:
                     if sys.stderr.isatty():
-                        sys.stderr.write("\x1b[?25h\n")  # the cursor, which the bar hides
-                    say("weft: interrupted. The same command goes on with it.")
+                        sys.stderr.write("\x1b[?25h\n")  # show the cursor again, which the bar hides
+                    say("weft: interrupted. Run the same command again to resume.")
                     os._exit(130)
-                signal.pthread_kill(main.ident or 0, signal.SIGINT)  # wakes it up
+                signal.pthread_kill(main.ident or 0, signal.SIGINT)  # wakes the main thread
                 return
 
     watcher = threading.Thread(target=watch, daemon=True)

@@ -1,7 +1,7 @@
-"""What a corpus was made from and with: `weft.json`, and beside it the lists that grow with the corpus.
+"""The provenance of a corpus: `weft.json`, and the lists of files, which grow with the corpus.
 
-`inputs.parquet` has a row for every file that was read, `files.parquet` one for every shard that was written, each with
-size and SHA-256. weft.json has the hashes of these two, so it stays small however many files there are.
+`inputs.parquet` has a row for each input file and `files.parquet` one for each shard, with size and SHA-256. weft.json
+has the hashes of these two lists, so it stays small.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _Rows = Iterable[dict[str, Any]]
 
 
 def library_versions() -> dict[str, str]:
-    """Of all that has a say in the bytes; that they are there is known before the work begins."""
+    """The versions of everything that decides the bytes. Raises InputError if a library is missing."""
     for library in _LIBRARIES:
         needs(_MODULES.get(library, library), "corpus", "to build a corpus")
     own = {"python": platform.python_version(), "unicode": unicodedata.unidata_version}
@@ -35,7 +35,7 @@ def library_versions() -> dict[str, str]:
 
 
 def write_manifest(folder: Path, facts: dict[str, Any], inputs: _Rows, files: _Rows) -> None:
-    """An empty list has no file."""
+    """Writes both lists, then weft.json. An empty list has no file."""
     listed = {}
     for name, rows in ((INPUT_LIST, inputs), (SHARD_LIST, files)):
         with ParquetTable(folder / name, _SCHEMAS[name]) as table:
@@ -47,7 +47,7 @@ def write_manifest(folder: Path, facts: dict[str, Any], inputs: _Rows, files: _R
 
 
 def shards_of(folder: Path, known: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Every file of a corpus and its size. Older corpora have the whole list in weft.json."""
+    """Each file of a corpus with its size. Older corpora have the list in weft.json."""
     for name, facts in known.get("files", {}).items():
         yield name, facts["bytes"]
     if SHARD_LIST in known.get("files", {}) and (folder / SHARD_LIST).is_file():
@@ -56,7 +56,7 @@ def shards_of(folder: Path, known: dict[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def work_name(fingerprint: str, versions: dict[str, str]) -> str:
-    """Of the folder of a build that is going on: pieces of other versions are never mixed with its own."""
+    """The name of a build's work folder. Builds with different settings or library versions never share one."""
     return hashlib.sha256(json.dumps([fingerprint, versions], sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -65,7 +65,7 @@ def note_begun(folder: Path, fingerprint: str, versions: dict[str, str]) -> None
 
 
 def why_restarted(folder: Path, fingerprint: str, versions: dict[str, str]) -> str:
-    """Why another build's folder is of no use to this one."""
+    """Why this build cannot continue in another build's folder."""
     begun = read_json(folder / _BEGUN) if (folder / _BEGUN).is_file() else {}
     if begun.get("fingerprint") != fingerprint:
         return "it had other settings or files"
@@ -73,6 +73,6 @@ def why_restarted(folder: Path, fingerprint: str, versions: dict[str, str]) -> s
 
 
 def changed_versions(before: dict[str, str], now: dict[str, str]) -> str:
-    """Those that are not the same, in words: pyarrow 16.0 (now 17.0). Nothing, if all are."""
+    """The versions that differ, such as "pyarrow 16.0 (now 17.0)"; empty if none does."""
     names = [name for name in now if before.get(name) != now[name]]
     return ", ".join(f"{name} {before.get(name, 'unknown')} (now {now[name]})" for name in names)

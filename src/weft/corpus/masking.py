@@ -1,8 +1,8 @@
-"""Addresses and numbers of people, replaced by what they are: <email>, <phone>, <card>, <iban>, <id>.
+"""Replaces personal data by <email>, <phone>, <card>, <iban> and <id>.
 
-What has a check digit is checked: cards (Luhn), IBANs (modulo 97), China's resident numbers (modulo 11, and a date of
-birth). Telephone numbers have none, so they must look like one: a plus, a bracket or a zero before them, America's or
-China's form. Names are not found.
+Check digits are verified: cards (Luhn), IBANs (modulo 97), Chinese resident numbers (modulo 11, and a date of birth).
+Phone numbers have no check digit; they must begin with a plus, a bracket or a zero, or have the American or Chinese
+form. Names of people are not masked.
 """
 
 import re
@@ -16,23 +16,23 @@ from weft.words import CHARACTER
 _ASCII_HOST = (
     r"(?:[A-Za-z0-9-]{1,63}\.){1,8}(?:xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24}+(?!(?!" + CHARACTER + r")[\p{L}\p{M}]))"
 )
-# Domains of other scripts. Chinese goes on without a space, so its top-level domains are named.
+# Domains in other scripts. Chinese has no space after a domain, so its top-level domains are listed.
 _CHINESE_TOP = "中国|中國|公司|网络|網絡|香港|台湾|台灣|新加坡|在线|中文网|网址|集团|コム|みんな"
 _TOP = rf"(?:{_CHINESE_TOP}|(?:(?!{CHARACTER})[\p{{L}}\p{{M}}]){{2,24}})"
 _HOST = rf"(?:[\p{{L}}\p{{M}}\p{{N}}-]{{1,63}}\.){{1,8}}(?:xn--[A-Za-z0-9-]{{2,59}}|{_TOP})"
-# A name in Latin letters behind Chinese text begins where the Latin does; a Chinese one takes the whole run.
+# A Latin local part after Chinese text begins with the first Latin letter; a Chinese one takes the whole run.
 _LOCAL = rf"(?:(?:(?!{CHARACTER})[\p{{L}}\p{{M}}\p{{N}}._%+-]){{1,64}}|[\p{{L}}\p{{M}}\p{{N}}._%+-]{{0,63}}{CHARACTER})"
 _EMAIL = regex.compile(rf"{_LOCAL}@(?:{_ASCII_HOST}|{_HOST})")
 _CARD = re.compile(
     r"(?<![0-9A-Za-z])(?:[2-6]\d{3}([ -]?)\d{4}\1\d{4}\1\d{1,7}|3[47]\d{2}([ -]?)\d{6}\2\d{5})(?![0-9A-Za-z])"
 )
-# A telephone number begins with a plus, a bracket or a zero, or is written as in America.
+# Begins with a plus, a bracket or a zero, or has the American form.
 _PHONE = re.compile(
     r"(?<![0-9A-Za-z.,+(])(?:(?:\+\d{1,3}[ .-]?(?:\(0\)[ .-]?)?|\(0?\d{2,4}\)[ .-]?|0\d{1,4}[ ./-])\d[\d ./-]{4,14}\d"
     r"|\d{3}[-.]\d{3}[-.]\d{4})(?![0-9A-Za-z])"
 )
 _DATE = re.compile(r"\d{1,2}[-./ ]\d{1,2}[-./ ]\d{4}")
-# The networks' prefixes; not an amount of money, a count of people, or a round number.
+# The prefixes of the networks; not an amount of money, a count or a round number.
 _CHINESE_MOBILE = re.compile(
     r"(?<![0-9A-Za-z.,$¥￥€£-])(?:(?:\+|00)?86[ -]?)?"
     r"(?:13\d|14[0145-9]|15[0-35-9]|16[2567]|17[0-8]|18\d|19[0-35-9])([ -]?)\d{4}\1(?!0{4})\d{4}"
@@ -66,13 +66,13 @@ def _is_phone(found: str) -> bool:
 
 
 def _passes_luhn(digits: str) -> bool:
-    """The check of card numbers (ISO/IEC 7812): every second digit from the right doubled, its digits added."""
+    """The checksum of card numbers (ISO/IEC 7812): double every second digit from the right, add all digits."""
     doubled = [sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2]]
     return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0
 
 
 def _is_resident(number: str) -> bool:
-    """GB 11643: place, date of birth, a count, and a check digit (ISO 7064, modulo 11)."""
+    """GB 11643: region, date of birth, serial number and check digit (ISO 7064, modulo 11)."""
     try:
         date(int(number[6:10]), int(number[10:12]), int(number[12:14]))
     except ValueError:
@@ -82,7 +82,7 @@ def _is_resident(number: str) -> bool:
 
 
 def _mask_iban(found: re.Match[str]) -> str:
-    """As many characters as the country's have (ISO 13616); what stands behind them is not part of it."""
+    """Masks as many characters as the country's IBANs have (ISO 13616); the text after them stays."""
     places = [place for place, character in enumerate(found[0]) if character != " "]
     length = _IBAN_LENGTHS.get(found[1], 0)
     if not 0 < length <= len(places):

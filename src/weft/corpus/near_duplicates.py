@@ -1,19 +1,20 @@
-"""Texts that are nearly the same, found without comparing each with each (Broder 1997; Leskovec et al. 2014, ch. 3).
+"""Finds near duplicates by MinHash and banding (Broder 1997; Leskovec et al. 2014, ch. 3).
 
-A text is the set of its shingles: 5-grams of words and symbols in lower case (Chinese: 5 characters; Thai, Khmer …,
-where a letter is no syllable even: 15 letters). Two texts are as alike as their sets, J = |A ∩ B| / |A ∪ B|. The
-smallest of all shingles under a random order is the same in both with probability J, so 120 orders estimate it: the
-signature. Cut into 20 bands of 6, two signatures agree in some band with probability 1 − (1 − J⁶)²⁰: 0.998 at J = 0.8,
-0.27 at 0.5. Of those that agree in a band, each is compared, whole, with the one before it and with a few others; two
-that agree in at least `NEAR_DUPLICATE_SIMILARITY` of their numbers are one group with all that either is grouped with.
+A text is the set of its shingles: 5-grams of words and symbols in lower case (5 characters of Chinese; 15 letters of
+Thai or Khmer, whose letters are less than a syllable). The similarity of two texts is the Jaccard index of their sets,
+J = |A ∩ B| / |A ∪ B|. The minimum of a random hash over all shingles is equal in both texts with probability J, so the
+minima of 120 hashes estimate J: the signature. With 20 bands of 6 hashes, two signatures agree in some band with
+probability 1 − (1 − J⁶)²⁰: 0.998 at J = 0.8, 0.27 at 0.5. Within a band, each document is compared with the one before
+it and with a few others. Two documents are joined into one group if their signatures agree in at least
+`NEAR_DUPLICATE_SIMILARITY` of the hashes.
 
 A group is a chain: its ends may have nothing in common. So `choose_representatives` drops only what is similar to a
 document that stays.
 
-A text of fewer than ten shingles has no signature. One other word in it changes half of them or all, so likeness says
-nothing; such texts are copies if they are the same text.
+A text of fewer than ten shingles has no signature: one changed word would change half of them. Such texts are
+duplicates only if they are equal.
 
-Documents are numbered; groups are those of the numbers, whatever the order in which the work was done.
+The groups depend on the numbers of the documents only, not on the order of the work.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,23 +31,23 @@ SIGNATURE_SIZE = BAND_COUNT * _BAND_ROWS
 _SHINGLE_SIZES: Sizes = (5, 5, 15)  # words, characters, letters
 _LEAST_SHINGLES = 10
 NEAR_DUPLICATE_SIMILARITY = 0.7
-_SHINGLE_BLOCK = 4096  # shingles at a time: 120 orders of them fit into the cache
-_MOST_ROUNDS = 8  # others that a document is compared with in a band: pages of one template can be very many
-_PAIR_BLOCK = 20_000  # compared at a time: 20 MB of signatures
-MOST_REPRESENTATIVES = 100  # of a group; beyond them, what is left of it stays
+_SHINGLE_BLOCK = 4096  # shingles at a time: 120 hashes of each fit into the cache
+_MOST_ROUNDS = 8  # comparisons of a document in a band: pages of one template can be very many
+_PAIR_BLOCK = 20_000  # pairs compared at a time: 20 MB of signatures
+MOST_REPRESENTATIVES = 100  # of a group; the rest of a larger group stays
 _EMPTY = np.uint32(2**32 - 1)
 
 Signatures = NDArray[np.uint32]  # (documents, ORDERS)
 
 
 def shingles(text: str) -> Numbers:
-    """A number for each shingle of a text that is `folded`."""
+    """The hashes of the shingles of a `folded` text."""
     grams = NGrams.of(words_and_symbols(text))
     return grams.numbers(*grams.spans(_SHINGLE_SIZES))
 
 
 def sign(texts: Sequence[str]) -> Signatures:
-    """A signature for each text, `folded`; those that are too short get none that would agree with another's."""
+    """The signatures of `folded` texts. Too short a text gets the empty signature, which is never compared."""
     signatures = np.full((len(texts), SIGNATURE_SIZE), _EMPTY)
     for signature, text in zip(signatures, texts, strict=True):
         found = shingles(text)
@@ -56,7 +57,7 @@ def sign(texts: Sequence[str]) -> Signatures:
 
 
 def _smallest(numbers: Numbers) -> NDArray[np.uint32]:
-    """Under every order: multiply by an odd number, keep the upper half (Dietzfelbinger et al. 1997)."""
+    """The minimum under each hash: multiply by an odd number, keep the upper half (Dietzfelbinger et al. 1997)."""
     return ((_FACTORS[:, None] * numbers[None, :]).min(axis=1) >> np.uint64(32)).astype(np.uint32)
 
 
@@ -64,17 +65,17 @@ _FACTORS: Numbers = mix64(np.arange(1, SIGNATURE_SIZE + 1, dtype=np.uint64) * np
 
 
 def band_keys(signatures: Signatures) -> Numbers:
-    """(documents, BANDS): documents with the same key in a band agree in all of its rows."""
+    """(documents, BANDS): documents with the same key agree in all hashes of the band."""
     rows = signatures.reshape(len(signatures), BAND_COUNT, _BAND_ROWS).astype(np.uint64)
     return (rows * _FACTORS[:_BAND_ROWS]).sum(axis=2)  # modulo 2^64
 
 
-# What a text without a word has.
+# The keys of the empty signature.
 _EMPTY_KEYS: Numbers = band_keys(np.full((1, SIGNATURE_SIZE), _EMPTY))[0]
 
 
 def signature_similarity(signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.float64]:
-    """The estimate of J for pairs of documents."""
+    """The estimated Jaccard index of pairs of documents."""
     found = np.zeros(len(one))
     for start in range(0, len(one), _PAIR_BLOCK):
         part = slice(start, start + _PAIR_BLOCK)
@@ -83,7 +84,7 @@ def signature_similarity(signatures: Signatures, one: NDArray[np.intp], other: N
 
 
 class DuplicateGroups:
-    """Which documents belong together: a forest in one array (Tarjan 1975). The root is the lowest number."""
+    """Union-find in one array (Tarjan 1975). The root of a group is its lowest number."""
 
     def __init__(self, count: int) -> None:
         self.parent = np.arange(count, dtype=np.int64)
@@ -100,15 +101,15 @@ class DuplicateGroups:
         self.parent[high] = low
 
     def roots(self) -> NDArray[np.int64]:
-        """The group of each document, named by its lowest number."""
+        """The root of each document's group."""
         while not np.array_equal(self.parent, above := self.parent[self.parent]):
             self.parent = above
         return self.parent
 
 
 def group_similar(signatures: Signatures, bands: Iterable[Numbers], groups: DuplicateGroups) -> None:
-    """Join those that are alike. `bands` are the columns of `band_keys`, one after another: they, and the signatures,
-    may be too many for the memory.
+    """Joins similar documents. `bands` yields the columns of `band_keys` one by one: together with the signatures they
+    may not fit into memory.
     """
     for key, empty in zip(bands, _EMPTY_KEYS, strict=True):
         order = np.argsort(key, kind="stable")
@@ -117,8 +118,8 @@ def group_similar(signatures: Signatures, bands: Iterable[Numbers], groups: Dupl
 
 
 def _join_neighbours(groups: DuplicateGroups, signatures: Signatures, order: NDArray[np.intp], key: Numbers) -> None:
-    """Documents with one key stand side by side. Each is compared with the one before it and with the first of its key;
-    those that are like neither, with the first of those, and so on.
+    """`order` sorts the documents by `key`. Each is compared with the one before it and with the first of its key;
+    those similar to neither are compared with the first of the remaining ones, and so on.
     """
     same = np.flatnonzero(key[1:] == key[:-1])
     _join(groups, signatures, order[same], order[same + 1])
@@ -135,7 +136,7 @@ def _join_neighbours(groups: DuplicateGroups, signatures: Signatures, order: NDA
 def _join(
     groups: DuplicateGroups, signatures: Signatures, one: NDArray[np.intp], other: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """Those pairs that are alike; which they are. Those that an earlier band has joined need not be compared again."""
+    """Joins the similar pairs and returns which they are. Pairs of one group are not compared again."""
     roots = groups.roots()
     found = roots[one] == roots[other]
     unknown = np.flatnonzero(~found)
@@ -149,10 +150,10 @@ def _join(
 def choose_representatives(
     roots: NDArray[np.int64], lengths: Numbers, alike: Callable[[NDArray[np.intp], NDArray[np.intp]], NDArray[np.bool_]]
 ) -> tuple[NDArray[np.intp], int]:
-    """For each document, the one that stays in its place; and how many stayed because there were too many to compare.
+    """For each document, the one that represents it; and how many stayed because their group was too large to compare.
 
-    The longest of a group stays (of equals, the first), and what is like it goes; of the rest again the longest stays,
-    and so on. All groups take a round together.
+    The longest of a group stays (on a tie, the first) and represents all that are similar to it. Of the rest again the
+    longest stays, and so on. One round handles all groups.
     """
     best = np.arange(len(roots))
     order = np.lexsort((best, np.iinfo(np.int64).max - lengths.astype(np.int64), roots))

@@ -1,11 +1,11 @@
-"""n-grams as numbers of 64 bits, the same in every process, all of a text at once.
+"""64-bit hashes of all n-grams of a text at once, equal in every process.
 
-An n-gram has so many words; where words are not written apart, so many characters (Chinese, Japanese) or letters (Thai,
-Khmer …), and where a text changes its script, the right mixture of them: a word is worth as many characters as the
-sizes say. So nothing has to be known about the text as a whole.
+The size of an n-gram is given in words, in characters (Chinese, Japanese) and in letters (Thai, Khmer …). Where a text
+changes its script, an n-gram is a mixture in which a word counts for as many characters as the sizes say. So the
+language of the text need not be known.
 
-The number is a polynomial of the words' codes modulo 2⁶⁴, so that those of all n-grams of any length come from one row
-of prefix sums (Rabin and Karp 1987).
+The hash is a polynomial of the words' codes modulo 2⁶⁴. Those of all n-grams of any length follow from one array of
+prefix sums (Rabin and Karp 1987).
 """
 
 import zlib
@@ -21,16 +21,16 @@ from weft.words import kind_of, may_be_unspaced
 
 Numbers = NDArray[np.uint64]
 Places = NDArray[np.int64]
-Sizes = tuple[int, int, int]  # how many words, characters, letters make an n-gram
+Sizes = tuple[int, int, int]  # words, characters and letters of an n-gram
 _INVERSE = pow(GOLDEN_GAMMA, -1, 2**64)
 
 
 @dataclass(frozen=True)
 class NGrams:
-    """Of a text's words; the numbers of those from `starts` to before `ends`."""
+    """The n-grams of a list of words."""
 
     sums: Numbers  # (words + 1,)
-    kinds: NDArray[np.int8]  # of words: see `weft.words.kind_of`
+    kinds: NDArray[np.int8]  # of the words: see `weft.words.kind_of`
 
     @classmethod
     def of(cls, words: Sequence[str]) -> "NGrams":
@@ -47,20 +47,21 @@ class NGrams:
         return cls(sums, kinds)
 
     def spans(self, sizes: Sizes) -> tuple[Places, Places]:
-        """Where the n-grams of this size begin and end, in words. A text that is shorter has none."""
+        """Where the n-grams of this size begin and end, in words. A shorter text has none."""
         unit = lcm(*sizes)
         weights = np.array([unit // size for size in sizes], np.int64)[self.kinds]
         until = np.concatenate([[0], np.cumsum(weights)])
         ends = np.searchsorted(until, until[:-1] + unit)
-        count = int(np.searchsorted(ends, len(until)))  # those that the text is long enough for
+        count = int(np.searchsorted(ends, len(until)))  # those that end inside the text
         return np.arange(count), ends[:count]
 
     def runs(self, length: int) -> tuple[Places, Places]:
-        """Where the runs of so many words, of whatever kind, begin and end."""
+        """Where the runs of `length` words, of any kind, begin and end."""
         starts = np.arange(max(len(self.kinds) - length + 1, 0))
         return starts, starts + length
 
     def numbers(self, starts: Places, ends: Places) -> Numbers:
+        """The hashes of the n-grams from `starts` to before `ends`."""
         inverse = _powers(_INVERSE, len(self.sums))
         sums: Numbers = (self.sums[ends] - self.sums[starts]) * inverse[starts]
         return mix64(sums + (ends - starts).astype(np.uint64))

@@ -1,9 +1,8 @@
-"""What a build reads, cut into pieces of work.
+"""Finds the sources of a build and cuts them into pieces of work.
 
-A long file of lines is cut where lines (or blocks) end, a long text where its parts do (`parts`), small files are put
-together, so that a piece is about `PIECE_BYTES` of text: enough to be worth handing out, little enough to be done again
-after a kill. Packed files and tables are a piece each. The pieces follow from the files alone, never from the number of
-workers, and neither do the documents' numbers, so the result is the same however many there are.
+A piece is about `PIECE_BYTES` of text: enough to be worth distributing, little enough to repeat after a kill. Long
+files are cut at the ends of lines, blocks or parts of a text; small files are grouped. Compressed files and tables are
+one piece each. The pieces depend on the files alone, so the result does not depend on the number of workers.
 """
 
 import hashlib
@@ -30,16 +29,16 @@ _BLANK_LINES = (b"\n\n", b"\n\r\n")
 @dataclass(frozen=True)
 class CorpusSource:
     name: str
-    path: str  # as the recipe has it
+    path: str  # as in the recipe
     weight: float
     files: tuple[Path, ...]
-    read: dict[str, Any]  # the arguments of `formats.Reading`
-    passed_over: tuple[Path, ...] = ()  # files in its folders whose endings are not known
+    read: dict[str, Any]  # arguments of `Reading`
+    passed_over: tuple[Path, ...] = ()  # files with unknown extensions in its folders
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """A file, and where it can be cut: offsets, each with the number of the line, or part, that begins there."""
+    """A file and where it can be cut: offsets, each with the number of the line or part that begins there."""
 
     file: str
     bytes: int
@@ -53,8 +52,8 @@ class FilePart:
 
     file: str
     begin: int = 0
-    end: int | None = None  # None: the whole file, of whatever kind it is
-    first_number: int = 0  # of the line, or the part, that begins there
+    end: int | None = None  # None: the whole file
+    first_number: int = 0  # of the line or part that begins at `begin`
 
 
 def reading_of(section: ReadSection, unit: Unit | None) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def find_corpus_sources(
     Files in our `own` folders, those that are being written, are not read.
     """
     entries = section.sources or []
-    # Of one text, so many characters are to be held out: then it has to stay one.
+    # A number of characters can be held out only of a text that stays whole.
     longest = None if max(section.splits.validation, section.splits.test) >= 1 else LONGEST
     seen: dict[Path, str] = {}
     names: set[str] = set()
@@ -80,16 +79,19 @@ def find_corpus_sources(
         listing = list_files(pages_in(place)) if is_web else list_files([place], entry.format)
         if place.resolve() in seen:
             raise RecipeError(
-                f"corpus.sources: {entry.path} is the same as {seen[place.resolve()]}; raise its weight instead."
+                f"corpus.sources: {entry.path} is the same as {seen[place.resolve()]}. "
+                "List it once and raise its weight instead."
             )
         found = [file for file in dict.fromkeys(listing.files) if not _is_in(file, own) or entry.path in fetched]
-        files = tuple(file for file in found if file.resolve() not in seen)  # those of a folder named before are its
+        files = tuple(
+            file for file in found if file.resolve() not in seen
+        )  # a file belongs to the first source that has it
         if not files:
-            whose = "a source named before it" if found else "the corpus that is to be written"
+            whose = "an earlier source" if found else "the corpus that is being written"
             raise RecipeError(f"corpus.sources: all files of {entry.path} belong to {whose}.")
         seen |= dict.fromkeys([place.resolve(), *(file.resolve() for file in files)], entry.path)
         read = {**reading_of(entry, section.documents), "longest": longest}
-        Reading(**read)  # says so if the encoding is none
+        Reading(**read)  # raises if the encoding is unknown
         others = tuple(file for file in listing.passed_over if not _is_in(file, own) or entry.path in fetched)
         sources.append(CorpusSource(_name(entry, names), entry.path, entry.weight, files, read, others))
     return sources
@@ -100,11 +102,11 @@ def _is_in(file: Path, folders: tuple[Path, ...]) -> bool:
 
 
 def _name(entry: SourceSection, taken: set[str]) -> str:
-    """Short and, among the sources, its own; also the name of a folder."""
+    """A short unique name, which is also a folder name."""
     wanted = entry.name or "".join(c if c.isalnum() or c in "._-" else "-" for c in Path(entry.path).name).strip(".-")
     wanted = wanted[:60] or "source"
     if entry.name in taken:
-        raise RecipeError(f"corpus.sources: two are called {entry.name}.")
+        raise RecipeError(f"corpus.sources: two sources have the name {entry.name}. Rename one.")
     name = next(name for n in range(1, 10**6) if (name := wanted if n == 1 else f"{wanted}-{n}") not in taken)
     taken.add(name)
     return name
@@ -117,7 +119,7 @@ def files_to_inspect(sources: Sequence[CorpusSource]) -> list[dict[str, Any]]:
 
 
 def inspect(piece: dict[str, Any]) -> dict[str, Any]:
-    """One pass over a file: its hash, and where it can be cut. Runs on a worker."""
+    """Hashes a file and finds where it can be cut. Runs on a worker."""
     file, reading = Path(piece["file"]), Reading(**piece["read"])
     unit, digest = cut_unit(file.name, reading), hashlib.sha256()
     with _readable(file) as stream:
@@ -141,7 +143,7 @@ def _line_cuts(stream: IO[bytes], digest: Any, unit: Unit | None, piece: int) ->
     while chunk := stream.read(min(_CHUNK_BYTES, piece)):
         digest.update(chunk)
         if unit is not None and offset + len(chunk) > wanted:
-            end = _end(chunk, max(wanted - offset, 0), unit)  # or, if none is in this chunk, in a later one
+            end = _end(chunk, max(wanted - offset, 0), unit)  # None: no end in this chunk
             if end is not None:
                 cuts.append([offset + end, lines + chunk.count(b"\n", 0, end)])
                 wanted = offset + end + piece
@@ -151,7 +153,7 @@ def _line_cuts(stream: IO[bytes], digest: Any, unit: Unit | None, piece: int) ->
 
 
 def _part_cuts(stream: IO[bytes], digest: Any, reading: Reading, piece: int) -> tuple[list[list[int]], int]:
-    """At the ends of the parts that reading will make of it."""
+    """Cuts at the ends of the parts into which the text is split when it is read."""
     offset, wanted = 0, piece
     cuts: list[list[int]] = []
     for number, part in enumerate(cut_stream(stream, reading.longest or 2**62, reading.encoding), start=1):
@@ -173,14 +175,14 @@ def _readable(file: Path) -> Iterator[IO[bytes]]:
 
 
 def _end(data: bytes, start: int, unit: Unit) -> int | None:
-    """Where the first line, or block, that ends from `start` on has ended."""
+    """The end of the first line or block that ends at or after `start`."""
     ends = [b"\n"] if unit == "line" else _BLANK_LINES
     found = [place + len(end) for end in ends if (place := data.find(end, start)) >= 0]
     return min(found, default=None)
 
 
 def cut_into_pieces(files: Sequence[Inspected]) -> Iterator[list[FilePart]]:
-    """The pieces of a source."""
+    """The pieces of a source, each a list of parts."""
     gathered: list[FilePart] = []
     size = 0
     for file in files:

@@ -1,8 +1,8 @@
-"""Which texts are worth learning from: rules with thresholds, each of which says why a text goes.
+"""Quality rules with thresholds. The first rule that a text breaks is the reason for dropping it.
 
-The rules are those of MassiveText (Rae et al. 2021, appendix A1.1), which most open corpora use. Words are what stands
-between spaces; where a script has none, a character (Chinese, Japanese) or a letter (Thai, Khmer …) stands for a word,
-and the thresholds differ. That is told by the text itself: the language may be unknown, or guessed wrong.
+The rules are those of MassiveText (Rae et al. 2021, appendix A1.1), which most open corpora use. Words are separated by
+spaces. In scripts without spaces a character (Chinese, Japanese) or a letter (Thai, Khmer …) counts as a word, with
+other thresholds. The script is detected from the text, because its language may be unknown or wrong.
 """
 
 import re
@@ -23,7 +23,7 @@ _ELLIPSES = ("...", "…", "……", "[…]", "[...]")
 _SYMBOLS = ("#", "...", "…")
 _DIGIT = re.compile(r"\d")
 _DIGITS = "0123456789"
-_WITHOUT_LETTER = re.compile(r"(?<!\S)(?:[^\w\s]|[\d_])+(?!\S)")  # a word
+_WITHOUT_LETTER = re.compile(r"(?<!\S)(?:[^\w\s]|[\d_])+(?!\S)")  # a word without a letter
 _STOP_WORDS = {
     "en": "the be to of and that have with",
     "de": "der die und in den von zu das mit sich",
@@ -39,36 +39,36 @@ _STOP_WORDS = {
 }
 _STOP_WORD_SETS = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
 Units = Literal["words", "characters", "letters"]
-_SAMPLE_CHARACTERS = 4000  # characters, of the middle, to tell the units by
+_SAMPLE_CHARACTERS = 4000  # of the middle, to detect the script
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A share of None switches the rule off."""
+    """None switches a rule off. Shares are upper bounds unless noted."""
 
     least_words: int = 50
     most_words: int = 10_000_000  # MassiveText's 100,000 would drop most books
-    word_length: tuple[float, float] | None = (3.0, 10.0)  # on average
-    symbols: float | None = 0.1  # hashes and ellipses, to words
+    word_length: tuple[float, float] | None = (3.0, 10.0)  # mean
+    symbols: float | None = 0.1  # hashes and ellipses per word
     digits: float | None = 0.3  # of all characters
-    bullets: float | None = 0.9  # of lines, that begin with one
-    ellipses: float | None = 0.3  # of lines, that end in one
-    letters: float | None = 0.8  # of words, that hold one; at the least
-    stop_words: int = 2  # different ones at the least, where the language's are known
+    bullets: float | None = 0.9  # of lines that begin with a bullet
+    ellipses: float | None = 0.3  # of lines that end with an ellipsis
+    letters: float | None = 0.8  # of words that contain a letter; lower bound
+    stop_words: int = 2  # fewest different ones, for languages with a list
     repeated_lines: float | None = 0.3
     repeated_line_text: float | None = 0.2  # of all characters
     repeated_paragraphs: float | None = 0.3
     repeated_paragraph_text: float | None = 0.2
-    # The commonest row of n words, and all rows of n words that came before: of all characters.
+    # (n, share of characters): of the most frequent n-gram, and of all repeated n-grams.
     common_rows: tuple[tuple[int, float], ...] = ((2, 0.20), (3, 0.18), (4, 0.16))
     repeated_rows: tuple[tuple[int, float], ...] = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 
     @classmethod
     def of(cls, language: str | None, units: Units = "words") -> "Thresholds":
         if units == "words":
-            # 3 to 10 is what English has. Korean writes a syllable as one letter, Tamil strings suffixes together.
+            # 3 to 10 fits European languages. Korean words are shorter, Tamil words longer.
             return cls() if language in _STOP_WORD_SETS else cls(word_length=(2.0, 15.0))
-        # Twice as many characters as words, four times as many letters; short rows of them repeat in any text.
+        # A word is about two characters or four letters. Shorter n-grams of them repeat in any text.
         times = 2 if units == "characters" else 4
         return cls(
             least_words=50 * times,
@@ -82,7 +82,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class MeasuredText:
-    """A text and what the rules ask of it, found when it is asked."""
+    """A text and what the rules need of it, computed on demand."""
 
     text: str
     language: str | None = None
@@ -97,11 +97,11 @@ class MeasuredText:
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
-        """How many characters of words stand before the first, the second … and after the last."""
+        """Characters of words before the first word, before the second … and in total."""
         return np.concatenate([[0], np.cumsum(np.fromiter(map(len, self.words), np.int64, len(self.words)))])
 
-    def rows(self, lengths: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
-        """Rising lengths, each with a number for every row of so many words: equal rows have equal numbers."""
+    def ngrams(self, lengths: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
+        """For each length, in rising order, a hash of every n-gram of this length."""
         codes = np.fromiter(map(hash, self.words), np.int64, len(self.words)).view(np.uint64)
         mixed, length = codes, 1
         for wanted in sorted(lengths):
@@ -120,14 +120,14 @@ class MeasuredText:
 
 
 def units_of(text: str) -> Units:
-    """What stands for a word in this text."""
+    """What counts as a word in this text."""
     start = max(0, (len(text) - _SAMPLE_CHARACTERS) // 2)
     characters, letters = unspaced_share(text[start : start + _SAMPLE_CHARACTERS])
     return "words" if characters + letters <= 0.5 else "characters" if characters >= letters else "letters"
 
 
 def broken_rule(text: str, language: str | None = None, thresholds: Thresholds | None = None) -> str | None:
-    """The first rule that the text breaks, in a word or two; None for a good text. The cheap rules come first."""
+    """The name of the first rule that the text breaks; None if it breaks none. Cheap rules come first."""
     limits = thresholds or Thresholds.of(language, units_of(text))
     measured = MeasuredText(text, language)
     return next((name for name, breaks in RULES.items() if breaks(measured, limits)), None)
@@ -190,13 +190,13 @@ def _repeats(parts: list[str], text: str, most: float | None, most_text: float |
     )
 
 
-def _has_common_rows(t: MeasuredText, limits: Thresholds) -> bool:
+def _has_common_ngrams(t: MeasuredText, limits: Thresholds) -> bool:
     most = dict(limits.common_rows)
-    for length, rows in t.rows(list(most)):
-        again = _not_alone(rows)
-        if len(again) == 0:  # and so neither is any longer row
+    for length, ngrams in t.ngrams(list(most)):
+        again = _repeated(ngrams)
+        if len(again) == 0:  # then no longer n-gram repeats either
             return False
-        _, first, counts = np.unique(rows[again], return_index=True, return_counts=True)
+        _, first, counts = np.unique(ngrams[again], return_index=True, return_counts=True)
         count = int(counts.max())
         place = int(again[first[counts == count].min()])
         spaces = length - 1 if t.is_spaced else 0
@@ -205,44 +205,44 @@ def _has_common_rows(t: MeasuredText, limits: Thresholds) -> bool:
     return False
 
 
-def _repeats_rows(t: MeasuredText, limits: Thresholds) -> bool:
+def _repeats_ngrams(t: MeasuredText, limits: Thresholds) -> bool:
     most = dict(limits.repeated_rows)
-    for length, rows in t.rows(list(most)):
-        again = _not_alone(rows)
+    for length, ngrams in t.ngrams(list(most)):
+        again = _repeated(ngrams)
         if len(again) == 0:
             return False
-        if _repeated_text(rows, again, length, t.ends) > most[length] * len(t.text):
+        if _repeated_text(ngrams, again, length, t.ends) > most[length] * len(t.text):
             return True
     return False
 
 
 def repeated_text(words: Sequence[str], length: int) -> int:
-    """Characters in rows of so many words that came before; rows that are counted do not overlap."""
+    """Characters in repeated n-grams of `length` words. N-grams that are counted do not overlap."""
     measured = MeasuredText(" ".join(words))
-    ((_, rows),) = measured.rows([length])
-    return _repeated_text(rows, _not_alone(rows), length, measured.ends)
+    ((_, ngrams),) = measured.ngrams([length])
+    return _repeated_text(ngrams, _repeated(ngrams), length, measured.ends)
 
 
-def _not_alone(rows: Numbers) -> NDArray[np.intp]:
-    """The places of rows that there are several of: few, in most texts."""
-    order = np.argsort(rows, kind="stable")
-    same = rows[order[1:]] == rows[order[:-1]]
+def _repeated(ngrams: Numbers) -> NDArray[np.intp]:
+    """The positions of n-grams that occur more than once: few, in most texts."""
+    order = np.argsort(ngrams, kind="stable")
+    same = ngrams[order[1:]] == ngrams[order[:-1]]
     return (
         np.sort(order[np.concatenate([same, [False]]) | np.concatenate([[False], same])]) if same.any() else order[:0]
     )
 
 
-def _repeated_text(rows: Numbers, again: NDArray[np.intp], length: int, ends: NDArray[np.int64]) -> int:
+def _repeated_text(ngrams: Numbers, again: NDArray[np.intp], length: int, ends: NDArray[np.int64]) -> int:
     seen: set[int] = set()
     repeated = free = 0
-    for place, row in zip(again.tolist(), rows[again].tolist(), strict=True):
-        if place < free:  # in one that was counted
+    for place, ngram in zip(again.tolist(), ngrams[again].tolist(), strict=True):
+        if place < free:  # inside one that was counted
             continue
-        if row in seen:
+        if ngram in seen:
             repeated += int(ends[place + length] - ends[place])
             free = place + length
         else:
-            seen.add(row)
+            seen.add(ngram)
     return repeated
 
 
@@ -265,6 +265,6 @@ RULES: dict[str, Callable[[MeasuredText, Thresholds], bool]] = {
     "few stop words": _has_few_stop_words,
     "repeated lines": _repeats_lines,
     "repeated paragraphs": _repeats_paragraphs,
-    "common phrases": _has_common_rows,
-    "repeated phrases": _repeats_rows,
+    "common phrases": _has_common_ngrams,
+    "repeated phrases": _repeats_ngrams,
 }

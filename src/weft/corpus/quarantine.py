@@ -1,10 +1,10 @@
-"""Work that may kill the process it runs in, and what becomes of it.
+"""Survives work that kills its process.
 
-A piece leaves a mark beside its folder while it is worked on: which process is at it, and at which part of it. If a
-worker dies (memory runs out, a library crashes, it gives no sign of life), the marks tell what was under way. Each of
-those pieces is then done alone, in a process of its own. A part at which two processes have died is put aside with the
-reason, and the build goes on. A build that was killed itself leaves marks, too; that is no death of a worker, but those
-pieces are done alone first, in case it was they that killed it.
+While a piece is worked on, a mark next to its folder names the process and the part. If a worker dies (out of memory,
+a crash in a library, no progress for ten minutes), the marks show which pieces were in progress. Each of these is
+repeated alone in its own process. A part at which two processes died is put aside with the reason, and the build
+continues. A build that was itself killed leaves marks too. These do not count as deaths, but the pieces are repeated
+alone first, in case they caused it.
 """
 
 import importlib
@@ -27,15 +27,15 @@ from weft.errors import InputError
 from weft.progress import say
 
 _MOST_DEATHS = 2
-STALLED_SECONDS = 600.0  # seconds without a sign of life
-_OUT_OF_MEMORY = 77  # the exit code of a process that noticed it
-_NOWHERE = -1  # before the first part, or behind the last
+STALLED_SECONDS = 600.0  # without progress
+_OUT_OF_MEMORY = 77  # exit code of a process that ran out of memory
+_NOWHERE = -1  # before the first part or after the last
 
 PieceWork = Callable[[Piece], PieceFigures]
 
 
 class Mark:
-    """That a piece is being worked on. Stays behind if the process dies, or memory runs out."""
+    """Marks a piece as in progress. The mark stays if the process dies or runs out of memory."""
 
     def __init__(self, piece: Piece) -> None:
         self.file = mark_of(piece)
@@ -65,7 +65,7 @@ def mark_of(piece: Piece) -> Path:
 
 
 def work_safely_on(pieces: Sequence[Piece], work: PieceWork, workers: int | None = None) -> Iterator[PieceFigures]:
-    """As `engine.work_on`, of work that leaves marks."""
+    """Like `engine.work_on`, for work that leaves marks."""
     for piece in pieces:
         if mark_of(piece).exists():
             _work_alone_on(piece, work, deaths=0)
@@ -80,17 +80,17 @@ def work_safely_on(pieces: Sequence[Piece], work: PieceWork, workers: int | None
             raise
         except Exception:
             under_way = [piece for piece in pieces[done:] if mark_of(piece).exists()]
-            if not under_way:  # a fault of ours
+            if not under_way:  # an error in weft, not in a worker
                 raise
-            say(f"A process died. {len(under_way)} pieces that were under way are done again, each by itself.")
+            say(f"A worker process died. Its {len(under_way)} pieces in progress are repeated one by one.")
             for piece in under_way:
                 _work_alone_on(piece, work, deaths=1)
 
 
 def _work_alone_on(piece: Piece, work: PieceWork, deaths: int) -> None:
-    """Until it is done: every second death at a part puts it aside."""
+    """Repeats the piece until it is done. A part is put aside after `_MOST_DEATHS` deaths."""
     died: Counter[int] = Counter({_part(piece): deaths})
-    mark_of(piece).unlink(missing_ok=True)  # its age is that of the dead, by which the next would be taken for stalled
+    mark_of(piece).unlink(missing_ok=True)  # otherwise its age would make the next process look stalled
     aside: dict[str, str] = {}
     for _ in range(_MOST_DEATHS * (len(piece["parts"]) + 1)):
         reason = _run_alone({**piece, "aside": aside}, work)
@@ -101,14 +101,14 @@ def _work_alone_on(piece: Piece, work: PieceWork, deaths: int) -> None:
         died[part] += 1
         if died[part] >= _MOST_DEATHS:
             gone = range(len(piece["parts"])) if part == _NOWHERE else [part]
-            aside |= {str(number): f"{reason}, {died[part]} times: it was put aside" for number in gone}
+            aside |= {str(number): f"{reason} ({died[part]} times) and was put aside" for number in gone}
             for number in gone:
                 say(f"{piece['parts'][number]['shown']} {aside[str(number)]}.")
     raise AssertionError("every part was put aside, and yet a process died")
 
 
 def _run_alone(piece: Piece, work: PieceWork) -> str | None:
-    """Why the process died, or nothing."""
+    """Runs the piece in a process of its own. Returns why the process died; None if it did not."""
     command = [
         sys.executable,
         "-c",
@@ -136,16 +136,16 @@ def _run_alone(piece: Piece, work: PieceWork) -> str | None:
             raise InputError(fault)
         return None
     if is_stalled.is_set():
-        return f"kept a process busy for {STALLED_SECONDS:,.0f} seconds"
+        return f"blocked a process for {STALLED_SECONDS:,.0f} seconds"
     if process.returncode == _OUT_OF_MEMORY:
-        return "took all memory"
+        return "used up the memory"
     if process.returncode < 0:
         return f"killed the process that read it (signal {-process.returncode})"
-    raise RuntimeError("a piece of work failed; what it said stands above")
+    raise RuntimeError("a piece of work failed; its error is printed above")
 
 
 def run_piece() -> None:
-    """In the process of its own."""
+    """The main function of the process that runs one piece."""
     module, name = sys.argv[1:]
     piece = json.loads(sys.stdin.read())
     try:
@@ -159,7 +159,7 @@ def run_piece() -> None:
 
 
 def _part(piece: Piece) -> int:
-    """Where the process was that worked on it last."""
+    """The part at which the last process was."""
     return _read(mark_of(piece))[1]
 
 
@@ -183,7 +183,7 @@ def _watch_one(
 
 @contextmanager
 def _watched(pieces: Sequence[Piece]) -> Iterator[None]:
-    """Workers of this machine that give no sign of life are killed, as if they had died."""
+    """Kills workers on this machine that make no progress."""
     stop = threading.Event()
 
     def watch() -> None:
@@ -195,7 +195,7 @@ def _watched(pieces: Sequence[Piece]) -> Iterator[None]:
                         os.kill(process, signal.SIGKILL)
 
     watcher = threading.Thread(target=watch, daemon=True)
-    if os.environ.get("DAFT_RUNNER", "native").lower() != "ray":  # whose processes may be elsewhere
+    if os.environ.get("DAFT_RUNNER", "native").lower() != "ray":  # with Ray the processes may be on other machines
         watcher.start()
     try:
         yield

@@ -1,8 +1,8 @@
-"""The first pass over a piece: documents are read, cleaned and judged, and what is needed to find copies is noted.
+"""The first pass over a piece: reads, cleans and filters its documents, and notes what deduplication needs.
 
-A piece leaves a folder behind: `texts.parquet` with the documents that are still in, a row of `keys.bin` (the hash of
-its text, its length), of `bands.bin` and of `signatures.bin` (see `near_duplicates`) for each; `dropped.parquet` with
-the reasons for the others; `hits.npy` with the places of test sets in them; and `figures.json`.
+The result is a folder. `texts.parquet` holds the documents that passed; `keys.bin` (hash of the text and its length),
+`bands.bin` and `signatures.bin` (see `near_duplicates`) have one row for each of them. `dropped.parquet` holds the
+reasons for the others, `hits.npy` the matches with test sets, and `figures.json` the counts.
 """
 
 import hashlib
@@ -33,24 +33,26 @@ from weft.sources.records import BadRecord, Origin
 from weft.words import folded
 
 FIGURES_FILE, KEYS_FILE, BANDS_FILE, SIGNATURES_FILE = "figures.json", "keys.bin", "bands.bin", "signatures.bin"
-MOST_EXAMPLES, EXAMPLE_CHARACTERS = 3, 280  # of each reason, in each piece
-PART_OF_LONGER = "part of a longer text"  # among the changes
+MOST_EXAMPLES, EXAMPLE_CHARACTERS = 3, 280  # per reason and piece
+PART_OF_LONGER = "part of a longer text"  # an entry of `changes`
 TEXTS_FILE, DROPPED_FILE = "texts.parquet", "dropped.parquet"
 
 
 @dataclass
 class SiftFigures:
-    """What happened, in numbers; those of pieces add up."""
+    """Counts of one piece; those of all pieces are added up."""
 
     documents: int = 0
-    bytes: int = 0  # of text, as it was read
+    bytes: int = 0  # of the text read
     kept: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    changes: Counter[str] = field(default_factory=Counter)  # of cleaning, in documents
-    languages: Counter[str] = field(default_factory=Counter)  # of what was read
-    lengths: Counter[str] = field(default_factory=Counter)  # powers of two of characters, of what was read
+    changes: Counter[str] = field(default_factory=Counter)  # documents per kind of change
+    languages: Counter[str] = field(default_factory=Counter)  # of the documents read
+    lengths: Counter[str] = field(
+        default_factory=Counter
+    )  # by bit length of the number of characters, of the documents read
     examples: dict[str, list[str]] = field(default_factory=dict)
-    passed_over: Counter[str] = field(default_factory=Counter)  # files in archives, by endings that are not known
+    passed_over: Counter[str] = field(default_factory=Counter)  # skipped files in archives, by their unknown extension
 
     def drop(self, reason: str, example: str) -> None:
         self.reasons[reason] += 1
@@ -60,8 +62,8 @@ class SiftFigures:
 
 
 def sift_piece(piece: dict[str, Any]) -> dict[str, Any]:
-    """Runs on a worker; `piece` is one of `build._pieces`. The folder appears when it is whole: a worker that a killed
-    build has left behind may be at the same piece.
+    """Runs on a worker; `piece` comes from `passes`. The folder appears in one step, because a worker that outlived a
+    killed build may write the same piece.
     """
     folder = Path(piece["folder"])
     if not folder.is_dir():
@@ -73,7 +75,7 @@ def sift_piece(piece: dict[str, Any]) -> dict[str, Any]:
 
 
 def _thresholds_given(section: FilterSection) -> dict[str, Any]:
-    """Those that the recipe sets: pairs as tuples, and null as what switches the rule off."""
+    """The thresholds set in the recipe: lists as tuples, null as the value that switches the rule off."""
     off: dict[str, Any] = {
         "least_words": 0,
         "most_words": 2**62,
@@ -81,13 +83,13 @@ def _thresholds_given(section: FilterSection) -> dict[str, Any]:
         "common_rows": (),
         "repeated_rows": (),
     }
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name in section.model_fields_set:
         value = getattr(section, name)
         if name in ("common_rows", "repeated_rows") and value is not None:
             value = tuple((int(length), share) for length, share in value)
-        said[name] = off.get(name) if value is None else tuple(value) if isinstance(value, list) else value
-    return said
+        given[name] = off.get(name) if value is None else tuple(value) if isinstance(value, list) else value
+    return given
 
 
 def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark: Mark) -> SiftFigures:
@@ -152,16 +154,16 @@ def _scan(piece: dict[str, Any], mark: Mark | None = None) -> Iterator[tuple[str
 
 
 def valid_unicode(text: str | None) -> str | None:
-    """Names of files, and what pages say, may hold half of a character, which no file can."""
+    """Replaces lone surrogates, which file names and pages may contain but UTF-8 cannot encode."""
     return None if text is None else text.encode("utf-8", "replace").decode()
 
 
 class _Judge:
-    """A document's text made clean, or the reason why it goes."""
+    """Cleans a document and decides whether it is kept. Returns (reason for dropping it, its row)."""
 
     def __init__(self, settings: BuildSection, figures: SiftFigures) -> None:
         self.settings, self.figures = settings, figures
-        self.said = _thresholds_given(settings.filter) if settings.filter else {}
+        self.given = _thresholds_given(settings.filter) if settings.filter else {}
         self.cleaning = Cleaning(settings.clean.repair, settings.clean.form, settings.clean.mask)
         self.limits: dict[tuple[str | None, Units], Thresholds] = {}
 
@@ -188,7 +190,7 @@ class _Judge:
             "author": self._masked(valid_unicode(page.author)) if page else None,
             "date": page.date if page else None,
             "changes": list(done),
-            "contaminated": False,  # what is known of that when all documents are: see `write`
+            "contaminated": False,  # set in the second pass: see `write`
         }
 
     def _masked(self, fact: str | None) -> str | None:
@@ -205,12 +207,12 @@ class _Judge:
 
     def _limits(self, language: str | None, units: Units) -> Thresholds:
         if (language, units) not in self.limits:
-            self.limits[language, units] = replace(Thresholds.of(language, units), **self.said)
+            self.limits[language, units] = replace(Thresholds.of(language, units), **self.given)
         return self.limits[language, units]
 
 
 class _Notes:
-    """What is needed to find copies, a row for each document, written as it comes."""
+    """Writes what deduplication needs, one row per document."""
 
     def __init__(self, folder: Path, near: bool) -> None:
         self.near = near

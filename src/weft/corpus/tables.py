@@ -1,4 +1,4 @@
-"""Parquet, a bounded number of rows at a time, the same bytes for the same rows."""
+"""Reads and writes Parquet in bounded memory. The same rows give the same bytes."""
 
 from pathlib import Path
 from types import TracebackType
@@ -9,16 +9,16 @@ from weft.errors import needs
 pyarrow = needs("pyarrow", "corpus", "to build a corpus")
 parquet = needs("pyarrow.parquet", "corpus", "to build a corpus")
 
-_GROUP_CHARACTERS, _GROUP_ROWS = 4_000_000, 20_000  # that are held in memory before they are written
+_GROUP_CHARACTERS, _GROUP_ROWS = 4_000_000, 20_000  # of a row group, held in memory
 LINEAGE_FIELDS = [
     ("source", pyarrow.string()),
     ("file", pyarrow.string()),
     ("member", pyarrow.string()),  # of an archive
-    ("number", pyarrow.int64()),  # of its line, row, page or block's first line in the file, from 0
+    ("number", pyarrow.int64()),  # of its line, row or page, or of the first line of a block, from 0
 ]
 TEXT_SCHEMA = pyarrow.schema(
     [
-        ("id", pyarrow.string()),  # a hash of its text, whatever the case and white space
+        ("id", pyarrow.string()),  # hash of the text, ignoring case and white space
         ("text", pyarrow.large_string()),
         *LINEAGE_FIELDS,
         ("address", pyarrow.string()),
@@ -26,7 +26,7 @@ TEXT_SCHEMA = pyarrow.schema(
         ("author", pyarrow.string()),
         ("date", pyarrow.string()),
         ("language", pyarrow.string()),
-        ("changes", pyarrow.list_(pyarrow.string())),  # what cleaning did: repaired, invisible, normalised …
+        ("changes", pyarrow.list_(pyarrow.string())),  # changes by cleaning: repaired, invisible, normalised …
         ("contaminated", pyarrow.bool_()),
     ]
 )
@@ -34,14 +34,14 @@ DROPPED_SCHEMA = pyarrow.schema(
     [
         *LINEAGE_FIELDS,
         ("reason", pyarrow.string()),
-        ("detail", pyarrow.string()),  # why it could not be read; the id of the document it is a copy of
+        ("detail", pyarrow.string()),  # why it could not be read, or the id of the document it duplicates
         ("characters", pyarrow.int64()),
     ]
 )
 
 
 class ParquetTable:
-    """Rows on their way to a file. One that has none is not written."""
+    """Writes rows to a file. Without rows no file is written."""
 
     def __init__(self, file: Path, schema: Any) -> None:
         self.file, self.schema = file, schema
@@ -77,7 +77,7 @@ class ParquetTable:
 
 
 def rows_of_file(file: Path) -> Any:
-    """Its rows, a few at a time."""
+    """Yields the rows of a file; none if it does not exist."""
     if not file.is_file():
         return
     for batch in parquet.ParquetFile(file).iter_batches(256):

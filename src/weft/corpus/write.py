@@ -1,4 +1,4 @@
-"""The second pass over a piece: what stays is written, each split and source into a folder of its own."""
+"""The second pass over a piece: writes the documents that stay, one folder per split and source."""
 
 import json
 from collections import Counter
@@ -25,21 +25,21 @@ _REASONS = {EXACT: "exact duplicate", NEAR: "near duplicate"}
 
 @dataclass
 class WriteFigures:
-    """In numbers, each by split; those of pieces add up."""
+    """Counts of one piece, by split; those of all pieces are added up."""
 
-    rows: int = 0  # documents; some may be cut in parts
+    rows: int = 0  # documents; some are cut into parts
     documents: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
-    languages: Counter[str] = field(default_factory=Counter)  # of all of them
-    lengths: Counter[str] = field(default_factory=Counter)  # powers of two of characters
-    contaminated: Counter[str] = field(default_factory=Counter)  # documents that were cut, dropped or flagged
-    examples: list[str] = field(default_factory=list)  # of what was dropped as contaminated
+    languages: Counter[str] = field(default_factory=Counter)  # of all splits together
+    lengths: Counter[str] = field(default_factory=Counter)  # by bit length of the number of characters
+    contaminated: Counter[str] = field(default_factory=Counter)  # documents by action: cut, dropped or flagged
+    examples: list[str] = field(default_factory=list)  # of contaminated documents that were dropped
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def write_piece(piece: dict[str, Any]) -> dict[str, Any]:
-    """Runs on a worker."""
+    """Runs on a worker. Returns the counts of the piece."""
     folder, out = Path(piece["folder"]), Path(piece["out"])
     if not _is_done(folder, out):
         with disk_errors(out), private_folder(folder.parent) as new:
@@ -52,7 +52,7 @@ def write_piece(piece: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_done(folder: Path, out: Path) -> bool:
-    """By the files themselves: they may have been taken away since."""
+    """Whether all shards of the piece exist with the right hashes."""
     if not (folder / _WRITTEN_FILE).is_file():
         return False
     files = json.loads((folder / _WRITTEN_FILE).read_text("utf-8"))["files"]
@@ -100,7 +100,7 @@ def _write_into(out: Path, folder: Path, piece: dict[str, Any]) -> WriteFigures:
 def _decontaminated(
     row: dict[str, Any], spans: list[TextRange], asked: DecontaminateSection, written: WriteFigures
 ) -> tuple[dict[str, Any], list[TextRange]]:
-    """The document, and what may stay of it."""
+    """The row, and the ranges of its text that may stay."""
     whole = [(0, len(row["text"]))]
     if asked.action == "flag":
         written.contaminated["flagged"] += 1
@@ -113,12 +113,12 @@ def _decontaminated(
 
 
 def _parts(text: str, pieces: list[TextRange], fate: int, shares: Shares) -> Iterator[tuple[SplitName, str]]:
-    """What goes where: the pieces of a document, or, where each split has a stretch of it, of every stretch."""
+    """The parts of a document and their splits. A divided document has a stretch for each split."""
     if fate != DIVIDED:
         yield from ((SPLITS[fate - FIRST_SPLIT], part) for begin, end in pieces if (part := text[begin:end].strip()))
         return
     division, start = Division(shares, None), 0
-    for split in SPLITS:  # side by side, in this order
+    for split in SPLITS:  # stretches follow each other in this order
         stop = start + len(division.part(split, text, 0.0))
         inside = ((max(begin, start), min(end, stop)) for begin, end in pieces)
         yield from ((split, part) for begin, end in inside if begin < end and (part := text[begin:end].strip()))
