@@ -180,7 +180,7 @@ def test_tag_accuracy_is_the_share_of_equal_tags(pair):
 
 def test_spans_that_cannot_be_written_are_an_error():
     for spans in ([Entity(0, 3, "A")], [Entity(1, 1, "A")], [Entity(0, 2, "A"), Entity(1, 2, "B")]):
-        with pytest.raises(ValueError, match="span"):
+        with pytest.raises(ValueError, match="entity"):
             tags_of(spans, 2)
 
 

@@ -124,7 +124,7 @@ def test_a_model_without_its_tokenizer_cannot_be_taught(tuned, tmp_path):
     for name in ("config.json", "model.safetensors"):
         (tmp_path / "model" / name).write_bytes((tuned("classify") / "model" / name).read_bytes())
     sentence = finetune(tmp_path, "classify", model=str(tmp_path / "model")).sentence
-    assert "has no tokenizer: neither tokenizer.json nor a vocabulary is there" in sentence
+    assert "has no tokenizer: it contains neither tokenizer.json nor a vocabulary file" in sentence
     run = finetune(tmp_path, "classify", model=str(tuned("classify"))).sentence
     assert f"it has no config.json (did you mean {tuned('classify') / 'model'}?)" in run
 

@@ -119,8 +119,8 @@ def test_the_report_counts_what_a_count_by_hand_counts(trained):
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
-        ("empty.txt", b"", "no text to learn"),
-        ("blank.txt", b" \n\n ", "no text to learn"),
+        ("empty.txt", b"", "no text to train"),
+        ("blank.txt", b" \n\n ", "no text to train"),
         ("binary.txt", b"MZ\x00\x01" * 100, "is a binary file"),
         ("latin.txt", "café".encode("latin-1"), "line 1 is not UTF-8 at byte 4"),
         ("half.jsonl", b'{"text": "\\ud800"}\n', "line 1 has half of a surrogate pair, which is not text"),

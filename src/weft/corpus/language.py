@@ -38,8 +38,8 @@ def _evident(text: str) -> str | None:
 def check_languages(languages: Sequence[str]) -> None:
     for language in languages:
         if language not in (known := _identifier().labels):
-            shown = suggest(language, known) or " (use a two-letter code such as en or zh)"
-            raise RecipeError(f"corpus.build.languages: {language!r} is not a known language{shown}.")
+            shown = suggest(language, known) or " (use two letters, such as en or zh)"
+            raise RecipeError(f"corpus.build.languages: {language!r} is not a language code{shown}.")
 
 
 @cache

@@ -1,4 +1,9 @@
-"""How good is it, and beside what?
+"""Metrics, confidence intervals and classical baselines. Imports no torch.
 
-ngram   the n-gram language model, the classical baseline of language modelling
+classes, entities, answers, rouge, translations, values   metrics per kind of answer
+calibration                                               do confidences match accuracies?
+bootstrap, difference                                     intervals, and paired comparisons of two models
+judged                                                    the result of an evaluation
+ngram                                                     the n-gram language model
+baselines                                                 the classical method of each task
 """

@@ -1,9 +1,8 @@
-"""Answers to questions, compared as SQuAD's official script does (Rajpurkar et al. 2016, 2018).
+"""Exact match and F1 of answers, as in SQuAD's official script (Rajpurkar et al. 2016, 2018).
 
-Case, punctuation and articles do not count. "exact" asks for the same words in the same order, "f1" for as many common
-words as possible; of several gold answers the most similar one counts. A question without gold answers cannot be
-answered, and the right prediction is the empty one. Chinese and Japanese, which the script would take for one long
-word, are compared by characters, as CMRC 2018 does.
+Case, punctuation and articles are ignored. "exact": the same words in the same order. "f1": overlap of the words. Of
+several gold answers the best match counts. A question without gold answers is unanswerable, and the right prediction is
+empty. Chinese and Japanese are compared by characters, as in CMRC 2018: the script would take a sentence for one word.
 """
 
 import string
@@ -17,32 +16,33 @@ import regex
 from weft.metrics.examples import check_pairs
 from weft.words import CHARACTER
 
-_ARTICLE = regex.compile(r"\b(a|an|the)\b(?!\p{M})")  # an a with an accent of its own is another word
+_ARTICLE = regex.compile(r"\b(a|an|the)\b(?!\p{M})")  # not an a followed by a combining accent
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _CHARACTER = regex.compile(rf"({CHARACTER}\p{{M}}*)")
 
 
 def normalized(text: str) -> str:
     text = text.lower().translate(_PUNCTUATION)
-    if _CHARACTER.search(text):  # 《》, 。 and “” too; in English the script leaves what is not ASCII
+    if _CHARACTER.search(text):  # 《》, 。 and “” too; in English the script keeps non-ASCII punctuation
         text = "".join(character for character in text if not category(character).startswith("P"))
     return " ".join(_ARTICLE.sub(" ", text).split())
 
 
-def exact(predicted: str, golds: Sequence[str]) -> float:
-    return float(any(_words(predicted) == _words(gold) for gold in _told(golds)))
+def exact(predicted: str, gold_answers: Sequence[str]) -> float:
+    return float(any(_words(predicted) == _words(gold) for gold in _or_empty(gold_answers)))
 
 
-def overlap(predicted: str, golds: Sequence[str]) -> float:
-    """F1 of the words, with the gold answer that gives the most."""
-    return max(_f1(_words(predicted), _words(gold)) for gold in _told(golds))
+def overlap(predicted: str, gold_answers: Sequence[str]) -> float:
+    """F1 of the words, with the best-matching gold answer."""
+    return max(_f1(_words(predicted), _words(gold)) for gold in _or_empty(gold_answers))
 
 
-def answer_figures(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Means of `exact` and `overlap` ("f1"). Where some questions cannot be answered, also of either kind alone."""
-    check_pairs(golds, predictions)
-    scores = np.array([(exact(one, of), overlap(one, of)) for one, of in zip(predictions, golds, strict=True)])
-    answerable = np.array([is_answerable(of) for of in golds])
+def answer_figures(predictions: Sequence[str], gold_answers: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Means of `exact` and `overlap` ("f1"); with unanswerable questions, also for each kind of question."""
+    check_pairs(gold_answers, predictions)
+    pairs = zip(predictions, gold_answers, strict=True)
+    scores = np.array([(exact(predicted, gold), overlap(predicted, gold)) for predicted, gold in pairs])
+    answerable = np.array([is_answerable(gold) for gold in gold_answers])
     figures = _means(scores, "")
     if not answerable.all():
         figures |= _means(scores[answerable], "_answerable") if answerable.any() else {}
@@ -50,17 +50,17 @@ def answer_figures(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -
     return figures
 
 
-def is_answerable(golds: Sequence[str]) -> bool:
-    return any(gold.strip() for gold in golds)
+def is_answerable(gold_answers: Sequence[str]) -> bool:
+    return any(gold.strip() for gold in gold_answers)
 
 
 def _means(scores: np.ndarray, ending: str) -> dict[str, float]:
     return {f"exact{ending}": float(scores[:, 0].mean()), f"f1{ending}": float(scores[:, 1].mean())}
 
 
-def _told(golds: Sequence[str]) -> list[str]:
-    """Gold answers of which something is left; without any, the empty one."""
-    return [gold for gold in golds if normalized(gold)] or [""]
+def _or_empty(gold_answers: Sequence[str]) -> list[str]:
+    """The gold answers that are not empty when normalized; without any, the empty answer."""
+    return [gold for gold in gold_answers if normalized(gold)] or [""]
 
 
 def _words(text: str) -> list[str]:

@@ -1,11 +1,10 @@
-"""How far a figure can be trusted: the percentile bootstrap (Efron 1979; for translations Koehn 2004), and Wilson's
-interval for the share of examples that are right.
+"""Confidence intervals: the percentile bootstrap (Efron 1979; for translations Koehn 2004) and Wilson's interval.
 
-A test set is a sample. Draw as many examples out of it, with replacement, a thousand times, and measure each time: the
-middle 95 % of what comes out is the interval. Few figures need the examples again for that (a correlation of ranks
-does). A mean needs one value per example; a figure of a confusion matrix each example's cell; and F1 of entities or
-BLEU only the counts which are summed over examples before they are divided. All draw the same examples in the same
-round, so that two who have answered the same questions can be compared round by round (difference.py).
+Each of a thousand rounds draws as many examples as the test set has, with replacement, and computes the metric. The
+middle 95 % of the results is the interval. Most metrics are computed without the examples: a mean from one value per
+example, metrics of a confusion matrix from each example's cell, entity F1 and BLEU from counts that are summed over
+examples. Only rank correlations need the examples again. All draw the same examples in the same round, so two models
+can be compared round by round (difference.py).
 """
 
 import math
@@ -22,32 +21,32 @@ from weft.metrics.classes import class_figures
 _FiguresOfSums = Callable[[np.ndarray], dict[str, np.ndarray]]
 BOOTSTRAP_ROUNDS, CONFIDENCE_LEVEL, BOOTSTRAP_SEED = 1000, 0.95, 0
 _FEWEST_CLUSTERS = 10
-_MOST_NUMBERS = 4_000_000  # numbers that are drawn and held at a time, 32 MB
+_MOST_NUMBERS = 4_000_000  # held in memory at a time: 32 MB
 
 
 @dataclass(frozen=True)
 class Interval:
     low: float
     high: float
-    # The figure in each round. Whoever is measured on as many examples is measured on the same ones, round by round.
+    # The metric in each round. Test sets of the same size draw the same examples in the same round.
     drawn: np.ndarray | None = field(default=None, compare=False, repr=False)
 
 
 def proportion_interval(right: int, total: int, *, level: float = CONFIDENCE_LEVEL) -> tuple[float, float]:
-    """Wilson's (1927): also where all or none are right, of which a bootstrap would be certain."""
+    """Wilson's interval (1927). If all or none are right, a bootstrap interval would have no width."""
     _check_any(total)
     z = NormalDist().inv_cdf((1 + level) / 2)
     share = right / total
     middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
     half = z / (1 + z**2 / total) * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
-    # At the ends rounding must not leave the truth outside.
+    # Rounding must not exclude the exact 0 or 1.
     return (0.0 if right == 0 else max(0.0, middle - half)), (1.0 if right == total else min(1.0, middle + half))
 
 
 def mean_interval(
     values: ArrayLike, *, rounds: int = BOOTSTRAP_ROUNDS, level: float = CONFIDENCE_LEVEL, seed: int = BOOTSTRAP_SEED
 ) -> Interval:
-    """Of the mean of a value per example. If all are 0 or 1 it is a proportion, with Wilson's interval."""
+    """The interval of a mean over examples. If all values are 0 or 1 it is Wilson's."""
     values = np.asarray(values, np.float64)
     _check_any(len(values))
     drawn = _drawn_sums(values[:, None], rounds, seed)[:, 0] / len(values)
@@ -64,9 +63,9 @@ def clustered_mean_interval(
     level: float = CONFIDENCE_LEVEL,
     seed: int = BOOTSTRAP_SEED,
 ) -> Interval:
-    """Of the mean of a value per example, where examples of one cluster (questions about one text) are right or wrong
-    together: clusters are drawn, each as a whole. Never narrower than if every example stood for itself; a few clusters
-    cannot be drawn from, so then it does.
+    """The interval of a mean over dependent examples, such as questions about one text: whole clusters are drawn.
+
+    It is never narrower than that of independent examples. With fewer than ten clusters examples count as independent.
     """
     values = np.asarray(values, np.float64)
     alone = mean_interval(values, rounds=rounds, level=level, seed=seed)
@@ -87,7 +86,7 @@ def sum_intervals(
     level: float = CONFIDENCE_LEVEL,
     seed: int = BOOTSTRAP_SEED,
 ) -> dict[str, Interval]:
-    """Of figures that follow from sums: `counts` is (examples, …), and `figures` gets (rounds, …)."""
+    """Intervals of metrics that are functions of sums. `counts`: (examples, …); `figures` receives sums (rounds, …)."""
     _check_any(len(counts))
     flat = counts.reshape(len(counts), -1).astype(np.float64)
     sums = _drawn_sums(flat, rounds, seed).reshape(rounds, *counts.shape[1:])
@@ -103,9 +102,9 @@ def class_intervals(
     level: float = CONFIDENCE_LEVEL,
     seed: int = BOOTSTRAP_SEED,
 ) -> dict[str, Interval]:
-    """Of all `class_figures`; of the share that is right, Wilson's."""
+    """Intervals of all `class_figures`; Wilson's for accuracy."""
     _check_any(len(gold))
-    occurs, both = np.unique(np.concatenate([gold, predicted]), return_inverse=True)  # there may be thousands of others
+    occurs, both = np.unique(np.concatenate([gold, predicted]), return_inverse=True)  # of possibly thousands of labels
     count, size = len(occurs), len(gold)
     cells = both[:size] * count + both[size:]
     generator = np.random.default_rng(seed)
@@ -128,8 +127,9 @@ def example_intervals(
     level: float = CONFIDENCE_LEVEL,
     seed: int = BOOTSTRAP_SEED,
 ) -> dict[str, Interval]:
-    """Of figures that follow from no sum, as a correlation of ranks: `figures` gets the numbers of the drawn examples
-    and measures anew, round by round.
+    """Intervals of metrics that are not functions of sums, such as rank correlations.
+
+    `figures` receives the indices of the drawn examples in each round.
     """
     _check_any(examples)
     generator = np.random.default_rng(seed)
@@ -138,18 +138,18 @@ def example_intervals(
 
 
 def _drawn_sums(values: np.ndarray, rounds: int, seed: int) -> np.ndarray:
-    """(rounds, K) sums of as many rows of `values` (N, K) as there are, drawn with replacement."""
+    """(rounds, K): sums of N rows of `values` (N, K), drawn with replacement."""
     size = len(values)
     generator = np.random.default_rng(seed)
     sums = []
     for some in _parts(rounds, size):
         times = [np.bincount(generator.integers(size, size=size), minlength=size) for _ in range(some)]
-        sums.append(np.array(times, np.float64) @ values)  # one product of matrices, for BLAS to be quick
+        sums.append(np.array(times, np.float64) @ values)  # one matrix product: fast with BLAS
     return np.concatenate(sums)
 
 
 def _parts(rounds: int, numbers: int) -> Iterator[int]:
-    """How many of the rounds to do at a time, if each holds so many numbers."""
+    """Splits the rounds into parts that fit into memory, if each round holds `numbers` numbers."""
     most = max(1, _MOST_NUMBERS // numbers)
     for start in range(0, rounds, most):
         yield min(most, rounds - start)
@@ -157,7 +157,7 @@ def _parts(rounds: int, numbers: int) -> Iterator[int]:
 
 def _check_any(examples: int) -> None:
     if examples == 0:
-        raise InputError("There are no examples to draw from, so there is no interval.")
+        raise InputError("There are no examples, so there is no interval.")
 
 
 def _middle(drawn: np.ndarray, level: float) -> Interval:

@@ -1,9 +1,9 @@
-"""Whether a classifier is as often right as it says.
+"""Calibration: does the confidence of a classifier match its accuracy?
 
-Of all predictions made with 80 % confidence, 80 % should be right. The expected calibration error (ECE, Naeini et al.
-2015; Guo et al. 2017) sorts predictions into ten bins of confidence and averages how far each bin is off. The Brier
-score (1950) is the squared distance between the probabilities and the truth, summed over labels: 0 is best, 2 is
-certain and always wrong. (With two labels some halve it.)
+Of all predictions with 80 % confidence, 80 % should be right. The expected calibration error (ECE, Naeini et al. 2015;
+Guo et al. 2017) sorts predictions into ten bins of confidence and averages the gap between confidence and accuracy. The
+Brier score (1950) is the squared distance between the probabilities and the one-hot gold label, summed over labels: 0
+is best, 2 is certain and always wrong. (Some authors halve it for two labels.)
 """
 
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ class Bin:
 class Calibration:
     ece: float
     brier: float
-    bins: tuple[Bin, ...]  # with the confidence rising; those that hold nothing are left out
+    bins: tuple[Bin, ...]  # by rising confidence, without empty bins
 
 
 def calibration(probabilities_NL: ArrayLike, gold: ArrayLike) -> Calibration:
     probabilities, gold = np.asarray(probabilities_NL, np.float64), np.asarray(gold)
     check_pairs(gold, probabilities)
     confidence, right = probabilities.max(1), probabilities.argmax(1) == gold
-    edges = np.linspace(0, 1, _BINS + 1)[1:-1]  # a bin holds its upper edge, as in Guo et al.
+    edges = np.linspace(0, 1, _BINS + 1)[1:-1]  # a bin includes its upper edge, as in Guo et al.
     place = np.digitize(confidence, edges, right=True)
     bins = tuple(
         Bin(float(confidence[inside].mean()), float(right[inside].mean()), int(inside.sum()))

@@ -1,6 +1,4 @@
-"""Characters that are words by themselves. Chinese and Japanese are written without spaces, so what English metrics
-count in words is counted in characters there.
-"""
+"""Chinese and Japanese have no spaces between words, so metrics count their characters instead of words."""
 
 from collections.abc import Iterable
 
@@ -8,7 +6,7 @@ from weft.words import characters_in, words_of
 
 
 def are_mostly_cjk(texts: Iterable[str]) -> bool:
-    """Whether such characters outnumber the words between them."""
+    """Whether Chinese and Japanese characters outnumber the other words."""
     characters = words = 0
     for text in texts:
         characters += (here := characters_in(text))

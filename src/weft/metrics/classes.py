@@ -1,8 +1,8 @@
-"""Right and wrong classes, counted.
+"""Classification metrics, for one or for any number of labels per example.
 
-One class per example: everything follows from the confusion matrix, so the figures are computed from it, and for a
-whole stack of matrices at once, which is how the bootstrap asks. Several classes per example: two tables of yes and
-no. The definitions are scikit-learn's, with 0 wherever there is nothing to divide by.
+With one label per example, all metrics are computed from the confusion matrix, for a stack of matrices at once (as the
+bootstrap needs). With any number of labels, they are computed from two boolean matrices. The definitions are those of
+scikit-learn, with 0 for a division by 0.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class ClassScore:
     precision: float
     recall: float
     f1: float
-    support: int  # how many there are in the gold
+    support: int  # number of gold examples
 
 
 def confusion(gold: ArrayLike, predicted: ArrayLike, labels: int) -> np.ndarray:
@@ -26,14 +26,14 @@ def confusion(gold: ArrayLike, predicted: ArrayLike, labels: int) -> np.ndarray:
     gold, predicted = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
     check_pairs(gold, predicted)
     both = np.concatenate([gold, predicted])
-    if both.min() < 0 or both.max() >= labels:  # would be counted in the cell of another pair
+    if both.min() < 0 or both.max() >= labels:  # would be counted in a wrong cell
         raise ValueError(f"a label outside of 0 … {labels - 1}")
     return np.bincount(gold * labels + predicted, minlength=labels * labels).reshape(labels, labels)
 
 
 def class_figures(confusions: np.ndarray) -> dict[str, np.ndarray]:
-    """Figures of shape (…) from matrices of shape (…, L, L). The mean in "f1" (macro) is over the labels that occur, in
-    gold or predicted.
+    """Metrics of shape (…) from confusion matrices of shape (…, L, L). "f1" is the macro mean over the labels that
+    occur in gold or predictions.
     """
     counts = confusions.astype(np.float64)
     right = np.diagonal(counts, axis1=-2, axis2=-1)
@@ -57,15 +57,15 @@ def per_class(confusion: np.ndarray) -> list[ClassScore]:
 
 
 def multilabel_figures(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> dict[str, float]:
-    """Any number of classes per example. The mean in "f1" (macro) is over all L, also those that never occur; "exact"
-    asks for the very same set; "hamming" is a loss: the share of wrong cells.
+    """Metrics for any number of labels per example. "f1" is the macro mean over all L labels, even those that never
+    occur. "exact": the share of examples with exactly the gold labels. "hamming": the share of wrong cells.
     """
     sums = multilabel_counts(gold_NL, predicted_NL).sum(0)
     return {name: float(value) for name, value in multilabel_figures_from_counts(sums).items()}
 
 
 def multilabel_counts(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> np.ndarray:
-    """(N, 2 L + 2): labels found and labels in either, each counted by label; then 1 if all are right, and 1."""
+    """(N, 2 L + 2): per label, true positives and gold + predicted; then 1 if all labels are right; then 1."""
     gold, predicted = np.asarray(gold_NL, bool), np.asarray(predicted_NL, bool)
     check_pairs(gold, predicted)
     right, both = gold & predicted, gold.astype(np.int64) + predicted
@@ -73,7 +73,7 @@ def multilabel_counts(gold_NL: ArrayLike, predicted_NL: ArrayLike) -> np.ndarray
 
 
 def multilabel_figures_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Figures of shape (…) from sums of shape (…, 2 L + 2)."""
+    """Metrics of shape (…) from sums of shape (…, 2 L + 2)."""
     labels = (counts.shape[-1] - 2) // 2
     right, both = counts[..., :labels], counts[..., labels : 2 * labels]
     exact, examples = counts[..., -2], counts[..., -1]
@@ -95,13 +95,13 @@ def class_score(right: int, predicted: int, gold: int) -> ClassScore:
 
 
 def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
-    """part / whole, and 0 where the whole is 0."""
+    """part / whole; 0 where whole is 0."""
     part, whole = np.asarray(part, np.float64), np.asarray(whole, np.float64)
     return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole != 0)
 
 
 def _matthews(right: np.ndarray, gold: np.ndarray, predicted: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """Gorodkin 2004: the correlation of gold and predicted, both as one-hot vectors. 0 if either is always the same."""
+    """Matthews correlation for any number of labels (Gorodkin 2004); 0 if gold or predictions are constant."""
     covariance = right * total - (gold * predicted).sum(-1)
     spread = (total**2 - (gold**2).sum(-1)) * (total**2 - (predicted**2).sum(-1))
     return ratio(covariance, np.sqrt(spread))

@@ -1,8 +1,8 @@
-"""Is one better than the other? Both have answered the same examples, so the difference is drawn, not the two apart.
+"""The paired bootstrap: is one model better than another on the same examples?
 
-In each round of the bootstrap the same examples are drawn for both (every interval draws with the same seed), and the
-middle 95 % of the differences is the interval: a paired bootstrap (Koehn 2004; Berg-Kirkpatrick et al. 2012). What is
-hard for both then does not count against either.
+Each round draws the same examples for both (all intervals use the same seed), and the middle 95 % of the differences is
+the interval (Koehn 2004; Berg-Kirkpatrick et al. 2012). Pairing removes the variance from examples that are hard for
+both.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ LOWER_IS_BETTER = {"perplexity", "bits_per_byte", "rmse", "mae", "hamming", "los
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Ours minus theirs."""
+    """Our metric minus theirs, with its interval."""
 
     figure: str
     value: float
@@ -57,7 +57,7 @@ class PairedDifference:
 def paired_difference(
     figure: str, ours: Judged, theirs: Judged, level: float = CONFIDENCE_LEVEL
 ) -> PairedDifference | None:
-    """None, if one of the two has no such figure with an interval."""
+    """The difference in one metric; None if either has no interval for it."""
     drawn = [judged.intervals[figure].drawn for judged in (ours, theirs) if figure in judged.intervals]
     if len(drawn) < 2 or drawn[0] is None or drawn[1] is None or figure not in theirs.figures:
         return None

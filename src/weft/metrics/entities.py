@@ -1,12 +1,12 @@
-"""Named entities: spans of words, written as a tag per word.
+"""Named entities: spans of words, encoded as one tag per word.
 
-There are several ways to write them. IOB2 opens each span with B-; IOB1 only where a span follows another of its kind;
-BIOES (BILOU, BMES) also marks the last word and a span of one. All are read alike, and as conlleval and seqeval read
-them: B- and S- always open a span, an I- or E- does where there is none of its kind to go on with, E- and S- close it.
-So nothing a model writes is unreadable. What a scheme adds is only which tags are invalid, and these can be counted.
+In IOB2 each entity begins with B-. In IOB1 it does so only after another entity of the same type. BIOES (BILOU, BMES)
+also marks the last word and entities of one word. All schemes are decoded by the rules of conlleval and seqeval: B-
+and S- begin an entity, I- and E- begin one if none of their type is open, E- and S- end it. So every sequence of tags
+can be decoded. The scheme only decides which tags are invalid, and these are counted.
 
-A span is right if its words and its kind are. Counts per sentence and kind are kept apart from the figures, so that
-the bootstrap can draw sentences.
+An entity is right if its words and its type are. Counts are kept per sentence and type, so that the bootstrap can draw
+sentences.
 """
 
 import re
@@ -19,15 +19,13 @@ import numpy as np
 from weft.metrics.classes import ClassScore, class_score, ratio
 from weft.metrics.examples import check_pairs
 
-Scheme = Literal["iob1", "iob2", "bioes", "plain"]  # plain: tags of words, as parts of speech; there are no spans
+Scheme = Literal["iob1", "iob2", "bioes", "plain"]  # plain: one class per word, as parts of speech; no entities
 Tags = Sequence[str]
 
 _TAG = re.compile(r"O|[BIOESLUM]-.+", re.DOTALL)
 _BARE = frozenset("BIESLUM")
-UNNAMED = "entity"  # the kind of entities whose tags are bare: B, I, O
-_MOST_INVALID_SHARE = (
-    0.01  # the share of tags that may be no part of an entity where all others are: misspelt, not plain
-)
+UNNAMED = "entity"  # the type of entities tagged B, I, O without a type
+_MOST_INVALID_SHARE = 0.01  # more tags that are not entity tags mean that the tags are plain; fewer are misspelt
 _SAME = {"L": "E", "U": "S", "M": "I"}  # BILOU's last and unit, BMES's middle
 
 
@@ -38,7 +36,7 @@ class Entity(NamedTuple):
 
 
 def guess_scheme(sequences: Iterable[Tags]) -> Scheme:
-    """The scheme in which the fewest tags are invalid; plain if there are many that no scheme has."""
+    """The scheme with the fewest invalid tags; plain if many tags are not entity tags."""
     sequences = [list(tags) for tags in sequences]
     marked = [tag for tags in sequences for tag in tags if tag != "O"]
     if sum(not is_entity_tag(tag) for tag in marked) > _MOST_INVALID_SHARE * len(marked):
@@ -52,8 +50,8 @@ def guess_scheme(sequences: Iterable[Tags]) -> Scheme:
 
 
 def are_bare(sequences: Iterable[Tags]) -> bool:
-    """Whether the tags are parts of entities of one kind without a name: B, I, O or B, M, E, S. Letters that are names
-    of classes have others among them, or neither B nor I.
+    """Whether the tags are entity tags without a type: B, I, O or B, M, E, S. One-letter class names contain other
+    letters, or neither B nor I.
     """
     marked = Counter(tag for tags in sequences for tag in tags if tag != "O")
     strange = sum(count for tag, count in marked.items() if tag not in _BARE)
@@ -61,18 +59,18 @@ def are_bare(sequences: Iterable[Tags]) -> bool:
 
 
 def with_kind(tags: Tags) -> list[str]:
-    """Bare tags with the kind that stands for all."""
+    """Adds the type `UNNAMED` to bare tags."""
     return [f"{tag}-{UNNAMED}" if tag in _BARE else tag for tag in tags]
 
 
 def is_entity_tag(tag: str) -> bool:
-    """Whether a tag is of an entity, or of none: O, B-PER …"""
+    """Whether a tag is O or an entity tag such as B-PER."""
     return _TAG.fullmatch(tag) is not None
 
 
 def entities_in(tags: Tags) -> list[Entity]:
     spans = []
-    start, kind = 0, ""  # of the span that can go on; without a kind there is none
+    start, kind = 0, ""  # of the open entity; no type: none is open
     for place, (mark, own) in enumerate([*map(_parted, tags), ("O", "")]):
         if kind and (mark in "BSO" or own != kind):
             spans.append(Entity(start, place, kind))
@@ -86,24 +84,24 @@ def entities_in(tags: Tags) -> list[Entity]:
 
 
 def tags_of(spans: Iterable[Entity], length: int) -> list[str]:
-    """As IOB2."""
+    """The tags of entities in IOB2."""
     tags = ["O"] * length
     for start, end, kind in spans:
         if not 0 <= start < end <= length or any(tag != "O" for tag in tags[start:end]):
-            raise ValueError(f"the span {start}–{end} is empty, outside of {length} words or overlaps another")
+            raise ValueError(f"the entity {start}–{end} is empty, outside of {length} words or overlaps another")
         tags[start:end] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start - 1)
     return tags
 
 
 def repaired_tags(tags: Tags, scheme: Scheme) -> tuple[list[str], int]:
-    """The same spans as IOB2, and how many of the tags were invalid. Plain tags stay what they are."""
+    """The same entities in IOB2, and the number of invalid tags. Plain tags are returned unchanged."""
     if scheme == "plain":
         return list(tags), 0
     return tags_of(entities_in(tags), len(tags)), _count_invalid(tags, scheme)
 
 
 def entity_figures(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, float]:
-    """Precision, recall and F1 over all spans, and the mean of the kinds' F1 ("f1_macro")."""
+    """Precision, recall and F1 over all entities, and the mean F1 over types ("f1_macro")."""
     counts = entity_counts(gold, predicted)[1].sum(0)
     return {name: float(value) for name, value in entity_figures_from_counts(counts).items()}
 
@@ -117,7 +115,7 @@ def per_type(gold: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, Class
 
 
 def entity_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> tuple[list[str], np.ndarray]:
-    """The kinds that occur, and (sentences, kinds, 3) counts: spans found, spans too many, spans missed."""
+    """The types that occur, and counts (sentences, types, 3): true positives, false positives, false negatives."""
     _check_lengths(gold, predicted)
     pairs = [(set(entities_in(ours)), set(entities_in(theirs))) for ours, theirs in zip(predicted, gold, strict=True)]
     kinds = sorted({span.kind for ours, theirs in pairs for span in ours | theirs})
@@ -131,7 +129,7 @@ def entity_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> tuple[list
 
 
 def entity_figures_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Figures of shape (…) from counts of shape (…, kinds, 3). The mean in "f1_macro" is over the kinds that occur."""
+    """Metrics of shape (…) from counts of shape (…, types, 3). "f1_macro" is the mean over the types that occur."""
     right, extra, missed = np.moveaxis(counts, -1, 0)
     f1 = ratio(2 * right, 2 * right + extra + missed)
     occurring = (counts.sum(-1) > 0).sum(-1)
@@ -159,24 +157,24 @@ def _check_lengths(gold: Sequence[Tags], predicted: Sequence[Tags]) -> None:
 
 
 def _parted(tag: str) -> tuple[str, str]:
-    """The place in the span, as one of BIOES, and the kind; a tag without a kind has the kind _, as in seqeval."""
+    """The prefix as one of BIOES, and the type; without a type it is _, as in seqeval."""
     return _SAME.get(tag[0], tag[0]), tag[2:] or "_"
 
 
 def _count_invalid(tags: Tags, scheme: Scheme) -> int:
-    """A tag is invalid that another should stand for: an I- that opens (IOB2), a B- without need (IOB1), a B- or I-
-    that nothing ends and an I- or E- that nothing began (BIOES), or one that the scheme does not have.
+    """Counts invalid tags: an I- that begins an entity (IOB2), a B- that need not be one (IOB1), a B- or I- without an
+    end and an I- or E- without a beginning (BIOES), and prefixes that the scheme does not have.
     """
     outside = ("O", "")
     parted = [outside, *map(_parted, tags), outside]
     invalid = 0
     for (before, kind_before), (mark, kind), (after, kind_after) in zip(parted, parted[1:], parted[2:], strict=False):
-        goes_on = kind_before == kind and before in "BI"
+        continues = kind_before == kind and before in "BI"
         if scheme == "bioes":
             ends = kind_after == kind and after in "IE"
-            invalid += (mark in "IE" and not goes_on) or (mark in "BI" and not ends) or mark not in "BIOES"
+            invalid += (mark in "IE" and not continues) or (mark in "BI" and not ends) or mark not in "BIOES"
         elif scheme == "iob2":
-            invalid += (mark == "I" and not goes_on) or mark not in "BIO"
+            invalid += (mark == "I" and not continues) or mark not in "BIO"
         else:
-            invalid += (mark == "B" and not goes_on) or mark not in "BIO"
+            invalid += (mark == "B" and not continues) or mark not in "BIO"
     return invalid

@@ -1,6 +1,4 @@
-"""What a judgement of answers holds, whatever the task: figures with their intervals, what each example did, and
-tables to look into.
-"""
+"""The result of evaluating answers, for any task: metrics with intervals, a score per example, and detail tables."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +19,7 @@ class DetailTable:
 class Judged:
     figures: dict[str, float]
     intervals: dict[str, Interval]
-    credit: np.ndarray  # of each example, 0 to 1: how right its answer is
-    severity: np.ndarray  # of each example: how bad a mistake it is; the hardest mistakes have most
+    credit: np.ndarray  # per example, from 0 (wrong) to 1 (right)
+    severity: np.ndarray  # per example: how bad the mistake is; the report shows the worst first
     tables: list[DetailTable] = field(default_factory=list)
     calibration: Calibration | None = None

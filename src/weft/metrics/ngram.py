@@ -1,12 +1,12 @@
-"""The n-gram language model, which language models have been measured against since Shannon.
+"""The n-gram language model, the classical baseline of language modelling.
 
-Guess the next token from the n − 1 before it, by counting; where a context was rare, believe the shorter context more
-(Witten & Bell 1991, interpolated as in Chen & Goodman 1999):
+It predicts the next token from counts of the n − 1 tokens before it. The rarer a context, the more weight has the
+shorter context (Witten & Bell 1991, interpolated as in Chen & Goodman 1999):
 
     p(x | h) = (count(h x) + T(h) · p(x | h')) / (count(h) + T(h)),    T(h): how many different tokens followed h
 
-with h' = h without its first token, down to the uniform distribution. A context is a number in base V, so counts are
-sorted arrays: no tree, no dictionary.
+with h' = h without its first token, down to the uniform distribution. A context is encoded as a number in base V, so
+counts are sorted arrays.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class _Counts:
-    """A table from codes to counts, for lookups of many at once."""
+    """A vectorized table from codes to counts."""
 
-    codes: np.ndarray  # rising
+    codes: np.ndarray  # sorted
     counts: np.ndarray
 
     def of(self, codes: np.ndarray) -> np.ndarray:
@@ -31,8 +31,8 @@ class NGram:
         if vocabulary**order >= 2**63:
             raise ValueError(f"a {order}-gram over {vocabulary} tokens does not fit into 64 bits")
         self.vocabulary, self.order = vocabulary, order
-        self._seen: list[_Counts] = []  # by length of the context: how often context + token
-        self._contexts: list[tuple[_Counts, _Counts]] = []  # how often the context, and how many followers it has
+        self._seen: list[_Counts] = []  # by context length: counts of context + token
+        self._contexts: list[tuple[_Counts, _Counts]] = []  # counts of the context, and of its different followers
         for length in range(order):
             codes, counts = np.unique(_codes(tokens, length + 1, vocabulary), return_counts=True)
             contexts, first, followers = np.unique(codes // vocabulary, return_index=True, return_counts=True)
@@ -41,11 +41,11 @@ class NGram:
             self._contexts.append((_Counts(contexts, totals), _Counts(contexts, followers)))
 
     def loss(self, tokens: np.ndarray) -> float:
-        """Mean −ln p of each token but the first few, which lack a whole context."""
+        """Mean −ln p per token, without the first `order` − 1 tokens, which lack a full context."""
         return float(self.losses(tokens).mean())
 
     def losses(self, tokens: np.ndarray) -> np.ndarray:
-        """−ln p of each token but the first few."""
+        """−ln p of each token, without the first `order` − 1."""
         start = self.order - 1
         chance = np.full(len(tokens) - start, 1 / self.vocabulary)
         for length in range(self.order):
@@ -53,14 +53,14 @@ class NGram:
             contexts = codes // self.vocabulary
             total, followers = (table.of(contexts) for table in self._contexts[length])
             seen = self._seen[length].of(codes)
-            known = total > 0  # of a context that never occurred nothing is learnt
+            known = total > 0  # an unseen context keeps the shorter context's estimate
             chance[known] = ((seen + followers * chance) / np.maximum(total + followers, 1))[known]
         losses: np.ndarray = -np.log(chance)
         return losses
 
 
 def _codes(tokens: np.ndarray, length: int, vocabulary: int) -> np.ndarray:
-    """Each run of `length` tokens as a number; the context in front, the last token as the last digit."""
+    """Each n-gram of `length` tokens as a number in base `vocabulary`; the last token is the last digit."""
     tokens = tokens.astype(np.int64)
     count = len(tokens) - length + 1
     codes = np.zeros(count, np.int64)

@@ -1,13 +1,13 @@
-"""ROUGE (Lin 2004): how much of a reference a summary says in the same words.
+"""ROUGE (Lin 2004): the word overlap of a summary and a reference.
 
-ROUGE-1 and -2 count common words and pairs of words, ROUGE-L the longest common subsequence, and ROUGE-Lsum the union
-of those that each sentence (a line is one) of the reference has with the sentences of the summary. All as F1 and equal
-to the `rouge_score` package without its stemmer: lower case, and words are runs of a–z and 0–9. That package drops all
-other letters, which leaves nothing of Hindi and half of Vietnamese; so where either text has a letter beyond Latin-1,
-the words are those of `weft.words` (a Chinese or Japanese character is one by itself).
+ROUGE-1 and -2 count common words and bigrams, ROUGE-L uses the longest common subsequence (LCS), and ROUGE-Lsum the
+union of the LCSs of each reference sentence (a line) with all summary sentences. All are F1 and equal to the
+`rouge_score` package without its stemmer: lower case, and words are runs of a–z and 0–9. That package drops all other
+letters: all of Hindi and half of Vietnamese. So if either text has a letter beyond Latin-1, words are those of
+`weft.words` (a Chinese or Japanese character is a word).
 
-Subsequences are found with the bits of a Python integer, a column of the usual table in a few operations (Hyyrö 2004,
-"Bit-parallel LCS-length computation revisited").
+The LCS is bit-parallel: a Python integer holds a column of the dynamic programming table (Hyyrö 2004, "Bit-parallel
+LCS-length computation revisited").
 """
 
 import re
@@ -37,10 +37,10 @@ def rouge(predicted: str, gold: str) -> dict[str, float]:
     }
 
 
-def rouge_of_each(predictions: Sequence[str], golds: Sequence[str]) -> dict[str, np.ndarray]:
-    """By kind, of shape (N,); what is reported is the mean."""
-    check_pairs(golds, predictions)
-    scores = [rouge(predicted, gold) for predicted, gold in zip(predictions, golds, strict=True)]
+def rouge_of_each(predictions: Sequence[str], references: Sequence[str]) -> dict[str, np.ndarray]:
+    """The scores (N,) of all examples, by variant. Reports show their mean."""
+    check_pairs(references, predictions)
+    scores = [rouge(predicted, gold) for predicted, gold in zip(predictions, references, strict=True)]
     return {kind: np.asarray([score[kind] for score in scores]) for kind in scores[0]}
 
 
@@ -69,12 +69,12 @@ def _summary_level(ours: list[list[str]], theirs: list[list[str]]) -> float:
             union |= _common(places, other)
         hits.update(word for place, word in enumerate(sentence) if union >> place & 1)
     said = Counter(chain.from_iterable(ours))
-    # A word of ours that two of their sentences found counts once (ROUGE-1.5.5; not in the paper).
+    # A predicted word that matches in two reference sentences counts once (ROUGE-1.5.5; not in the paper).
     return _f1((hits & said).total(), said.total(), sum(map(len, theirs)))
 
 
 def _places(words: list[str]) -> dict[str, int]:
-    """For each word the bits of the places where it stands."""
+    """For each word, the bit mask of its positions."""
     places: dict[str, int] = defaultdict(int)
     for place, word in enumerate(words):
         places[word] |= 1 << place
@@ -82,11 +82,11 @@ def _places(words: list[str]) -> dict[str, int]:
 
 
 def _common(places: dict[str, int], words: list[str]) -> int:
-    """The places of one longest common subsequence, as bits.
+    """The positions of one longest common subsequence, as a bit mask.
 
-    Column by column of the table of lengths: bit i of `column` is 0 where the length grows from place i − 1 to i.
-    Then back from the last corner. Of several subsequences as long, the way back takes the one `rouge_score` does (it
-    matters once they are united): a match wherever words are equal, else upwards while that loses nothing.
+    The table of lengths is computed column by column: bit i of `column` is 0 where the length grows from position i − 1
+    to i. Then it is traced back from the last corner. Of several LCSs the trace finds the one of `rouge_score`, which
+    matters for their union: it matches wherever words are equal, and otherwise moves up if that loses nothing.
     """
     everywhere = (1 << sum(map(int.bit_count, places.values()))) - 1
     column, columns = everywhere, []

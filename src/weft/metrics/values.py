@@ -1,4 +1,4 @@
-"""How near predicted numbers come: in their order and their line (correlations), and in their size (errors)."""
+"""Regression metrics: Pearson and Spearman correlations, RMSE and MAE."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,7 +7,7 @@ from weft.metrics.examples import check_pairs
 
 
 def value_figures(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
-    """A correlation with a side that is constant has no value; it is given as 0, for such predictions tell nothing."""
+    """The metrics of predicted numbers. A correlation with a constant is undefined and reported as 0."""
     gold, predicted = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
     check_pairs(gold, predicted)
     return {
@@ -19,13 +19,13 @@ def value_figures(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    if (a == a[0]).all() or (b == b[0]).all():  # not by the variance: the mean of many 0.1 is not quite 0.1
+    if (a == a[0]).all() or (b == b[0]).all():  # not by the variance, which rounding makes positive
         return 0.0
     a, b = a - a.mean(), b - b.mean()
     return float(np.clip((a / np.linalg.norm(a)) @ (b / np.linalg.norm(b)), -1, 1))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """From 1; equal values share the mean of their ranks."""
+    """Ranks from 1. Ties share their mean rank."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[place]

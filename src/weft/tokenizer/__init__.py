@@ -1,9 +1,9 @@
-"""Text to token ids and back. No torch in here.
+"""Text to token ids and back. Imports no torch.
 
 tokenizer   `Tokenizer`: encode, decode, the ids of special tokens
-read        a tokenizer out of a folder: tokenizer.json, or BERT's and GPT-2's own vocabulary files
-special     the special tokens each family needs
-train       WordPiece, byte-level BPE, Unigram and character vocabularies out of a corpus
+read        loads a tokenizer from a folder: tokenizer.json, or the vocabulary files of BERT and GPT-2
+special     the special tokens of each family
+train       trains WordPiece, byte-level BPE, Unigram and character vocabularies on a corpus
 report      bytes per token, unknown rate, rare and long tokens
-build       all of it: text in, folder and report out
+build       trains, reports and writes a tokenizer folder
 """

@@ -1,4 +1,4 @@
-"""Text in, tokenizer folder out, with a report of how well it fits that text."""
+"""Trains a tokenizer on text and writes its folder, with a report of how well it fits the text."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ TOKENIZER_REPORT = "report.json"
 def build_tokenizer(
     sources: Sequence[Path], folder: Path, kind: str, readings: Reading | Readings | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Train, report, write; returns the report."""
+    """Trains, measures and writes a tokenizer. Returns the report."""
     if kind not in get_args(TokenizerKind):
         known = get_args(TokenizerKind)
         raise InputError(f"There is no tokenizer kind {kind!r}{suggest(kind, known)}. Kinds: {', '.join(known)}.")
@@ -30,9 +30,9 @@ def build_tokenizer(
     with standard_input_as_file(sources, format) as files:
         if readings is None or isinstance(readings, Reading):
             list_files(files, format).say_passed_over()
-        say(f"Learning a {kind} vocabulary ...")
+        say(f"Training a {kind} tokenizer ...")
         tokenizer = train_tokenizer(files, kind, readings=readings, **options)  # type: ignore[arg-type]
-        say("Measuring it ...")
+        say("Measuring the tokenizer ...")
         texts = (document.text for document in read_documents(files, readings))
         report = report_on_tokenizer(tokenizer, texts).as_dict()
     with replace_folder(folder, mark="tokenizer.json", ours=(*TOKENIZER_FILES, TOKENIZER_REPORT, MANIFEST)) as new:

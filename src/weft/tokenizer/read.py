@@ -1,7 +1,7 @@
-"""A tokenizer out of a model folder.
+"""Loads a tokenizer from a model folder.
 
-`tokenizer.json` is the whole thing. Older folders have only a vocabulary: BERT's `vocab.txt`, or GPT-2's
-`vocab.json` and `merges.txt`; these are rebuilt so that the ids are exactly those of the original.
+`tokenizer.json` is complete. Older folders have only a vocabulary: BERT's `vocab.txt`, or GPT-2's `vocab.json` and
+`merges.txt`. From these a tokenizer is rebuilt that gives exactly the original ids.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ TOKENIZER_FILES = (
     "vocab.txt",
     "vocab.json",
     "merges.txt",
-    # Not read, but kept: somebody else's tokenizer may need them.
+    # Not read, but copied: other libraries may need them.
     "tokenizer.model",
     "spiece.model",
     "source.spm",
@@ -45,14 +45,14 @@ _BERT_SPECIAL: dict[SpecialRole, str] = {
 
 
 def load_tokenizer(path: Path, *, lowercase: bool = True) -> Tokenizer:
-    """A tokenizer folder, or a vocabulary file as BERT (`vocab.txt`) or GPT-2 (`encoder.json` beside `vocab.bpe`) has.
+    """Loads a tokenizer folder, or a vocabulary of BERT (`vocab.txt`) or GPT-2 (`encoder.json` and `vocab.bpe`).
 
-    `lowercase` is for a bare BERT vocabulary, which does not say whether it is cased.
+    `lowercase` applies to a single `vocab.txt`, which does not say whether it is cased.
     """
     if path.is_dir():
         found = read_tokenizer(path)
         if found is None:
-            raise FolderError(f"{path} has no tokenizer: neither tokenizer.json nor a vocabulary is there.")
+            raise FolderError(f"{path} has no tokenizer: it contains neither tokenizer.json nor a vocabulary file.")
         return found
     if not path.is_file():
         raise FolderError(not_found(path))
@@ -65,16 +65,16 @@ def load_tokenizer(path: Path, *, lowercase: bool = True) -> Tokenizer:
             beside = path.with_name(path.name.removesuffix(vocabulary) + merges)
             files = {"vocab.json": path.read_bytes(), "merges.txt": beside.read_bytes() if beside.is_file() else b""}
             return Tokenizer(_gpt2(path, beside), dict(_GPT2_SPECIAL), files)
-    raise FolderError(f"{path} is not a tokenizer; give its folder, a vocab.txt or a vocab.json.")
+    raise FolderError(f"{path} is not a tokenizer. Give a tokenizer folder, a vocab.txt or a vocab.json.")
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """The folder's tokenizer; none if it has no tokenizer files."""
+    """The tokenizer of the folder; None if it has no tokenizer files."""
     settings, kind = _read_optional(folder / "tokenizer_config.json"), _kind(folder)
     defaults = _ROBERTA_SPECIAL if kind == "roberta" else _GPT2_SPECIAL
     if (folder / "tokenizer.json").is_file():
         engine = _from_json(folder / "tokenizer.json")
-        # A small tokenizer_config.json may leave out what every BERT has.
+        # A short tokenizer_config.json may omit the usual tokens of BERT.
         defaults = _BERT_SPECIAL if isinstance(engine.model, models.WordPiece) else defaults
     elif (folder / "vocab.txt").is_file():
         engine, defaults = _bert(folder / "vocab.txt", settings), _BERT_SPECIAL
@@ -92,7 +92,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def _kind(folder: Path) -> str:
-    """Whose byte-pair files these are; they look alike but are cut and framed differently."""
+    """The family of byte-pair files. They look alike but differ in pre-tokenization and special tokens."""
     named = str(_read_optional(folder / "tokenizer_config.json").get("tokenizer_class", "")).lower()
     named = named or str(_read_optional(folder / "config.json").get("model_type", "gpt2")).lower()
     return next((kind for kind in ("roberta", "gpt2") if kind in named), named)
@@ -115,7 +115,7 @@ def _from_json(file: Path) -> tokenizers.Tokenizer:
         engine = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the Rust side raises bare Exception
         raise FolderError(f"{file} is not a tokenizer: {error}.") from None
-    # Some folders store the padding of their training batches; a batch here has none.
+    # Some folders store the padding of their training batches; weft never pads.
     engine.no_padding()
     engine.no_truncation()
     return engine
@@ -133,7 +133,7 @@ def _special_tokens(settings: dict[str, Any]) -> dict[SpecialRole, str]:
 
 def _bert(file: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     try:
-        # Not splitlines(): BERT's Chinese vocabulary has a token that it would take for the end of a line.
+        # Not splitlines(): a token of BERT's Chinese vocabulary contains a character that counts as a line end.
         words = file.read_text("utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError:
         raise FolderError(f"{file} is not a BERT vocabulary: it is not UTF-8.") from None
@@ -160,7 +160,7 @@ def _bert(file: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
 def _gpt2(vocabulary_file: Path, merges: Path) -> tokenizers.Tokenizer:
     try:
         model = models.BPE.from_file(str(vocabulary_file), str(merges))
-    except Exception as error:  # as above
+    except Exception as error:  # bare Exception again
         raise FolderError(f"{vocabulary_file} and {merges.name} are not a byte-pair vocabulary: {error}.") from None
     engine = tokenizers.Tokenizer(model)
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

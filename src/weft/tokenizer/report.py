@@ -1,4 +1,4 @@
-"""How well a tokenizer fits a text: bytes per token (more is better), unknown rate, rare and long tokens."""
+"""Measures how well a tokenizer fits a text: bytes per token (higher is better), unknown rate, rare and long tokens."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.tokenizer.tokenizer import Tokenizer, cut_long
 
-_MOST_BYTES = 10_000_000  # enough to tell; a report should not take longer than the training
+_MOST_BYTES = 10_000_000  # of text to measure; the report must not take longer than the training
 _MOST_TOKENS_SHOWN = 20
 
 
@@ -19,9 +19,9 @@ class TokenizerReport:
     tokens: int
     bytes_per_token: float
     unknown_rate: float
-    used: int  # tokens of the vocabulary that occur
+    used: int  # different tokens that occur in the text
     longest: list[str]
-    rarest: list[str]  # of those that occur
+    rarest: list[str]  # of the tokens that occur
     commonest: list[str]
 
     def as_dict(self) -> dict[str, Any]:

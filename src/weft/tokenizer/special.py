@@ -1,10 +1,10 @@
-"""The special tokens each family needs, in the order in which they open the vocabulary, and where they stand."""
+"""The special tokens of each family, in vocabulary order, and their positions around texts."""
 
 from dataclasses import dataclass
 
 from weft.tokenizer.tokenizer import SpecialRole
 
-SENTINELS = tuple(f"<extra_id_{number}>" for number in range(100))  # T5's marks for what was cut out
+SENTINELS = tuple(f"<extra_id_{number}>" for number in range(100))  # T5's placeholders for masked spans
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class SpecialTokens:
     extra: tuple[str, ...] = ()
     before: tuple[SpecialRole, ...] = ()  # around a single text
     after: tuple[SpecialRole, ...] = ()
-    between: tuple[SpecialRole, ...] = ()  # two texts of a pair
+    between: tuple[SpecialRole, ...] = ()  # the two texts of a pair
 
     @property
     def tokens(self) -> list[str]:

@@ -1,6 +1,4 @@
-"""A tokenizer: the Rust engine, the special tokens by role, and the files it came from (kept to the byte for
-saving).
-"""
+"""A tokenizer: the engine of the `tokenizers` library, the special tokens by role, and its original files."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ from typing import Literal
 
 import tokenizers
 
-PIECE_CHARACTERS = 200_000  # characters of a long document that are handed over as one
+PIECE_CHARACTERS = 200_000  # of a long document that are encoded as one text
 _CUT = re.compile(r"(?<=\w)(?= \w)")
 SpecialRole = Literal["unk", "pad", "cls", "sep", "mask", "bos", "eos"]
 
@@ -22,11 +20,11 @@ class Tokenizer:
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids with the special tokens the model expects around a text."""
+        """Token ids, including the special tokens around a text."""
         return self.engine.encode(text).ids
 
     def encode_many(self, texts: Sequence[str], most_tokens: int | None = None) -> list[list[int]]:
-        """As `encode`; a text of more than `most_tokens` loses its end, never its special tokens."""
+        """Like `encode`, for many texts. Texts are truncated to `most_tokens`; special tokens are kept."""
         if most_tokens is None:
             return [encoding.ids for encoding in self.engine.encode_batch_fast(list(texts))]
         room = max(0, most_tokens - self.engine.num_special_tokens_to_add(is_pair=False))
@@ -36,7 +34,7 @@ class Tokenizer:
         return [self.engine.post_process(encoding).ids for encoding in encodings]
 
     def saved_files(self) -> dict[str, bytes]:
-        """The files of its folder, to the byte; or its engine, if it came from none."""
+        """The original files, unchanged; a new tokenizer.json if there are none."""
         return self.files or {"tokenizer.json": self.engine.to_str(pretty=True).encode()}
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -54,7 +52,7 @@ class Tokenizer:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """All that are not text: padding, marks, sentinels."""
+        """The ids of all special tokens: padding, separators, sentinels …"""
         return frozenset(number for number, token in self.engine.get_added_tokens_decoder().items() if token.special)
 
     @property
@@ -63,9 +61,10 @@ class Tokenizer:
 
 
 def cut_long(text: str, most: int = PIECE_CHARACTERS) -> list[str]:
-    """Pieces of about `most` characters that join to the text, so that one long document fills all threads. They are
-    cut in front of a space behind a word, where every kind of tokenizer cuts as well; only a text without one in
-    `most` characters is cut anywhere.
+    """Cuts a text into pieces of at most `most` characters, so that one long document occupies all threads.
+
+    Cuts fall between a word and a space, where every tokenizer splits as well. Without such a place in the second half
+    of a piece, the cut falls at `most` characters.
     """
     pieces, start = [], 0
     while len(text) - start > most:

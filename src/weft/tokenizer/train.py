@@ -1,12 +1,11 @@
-"""A vocabulary out of a corpus.
+"""Trains a tokenizer on a corpus.
 
-    wordpiece   BERT's: words split into pieces, ## inside a word; lower case; each Chinese character a word of its own
-    bpe         GPT-2's: byte-pair merges over bytes, so nothing is ever unknown (Sennrich et al. 2016)
-    unigram     T5's: the pieces that make the corpus likeliest (Kudo 2018); ▁ stands for a space
+    wordpiece   as BERT: words split into pieces, ## inside a word; lower case; each Chinese character is a word
+    bpe         as GPT-2: byte-pair merges over bytes, so no text is unknown (Sennrich et al. 2016)
+    unigram     as T5: the pieces that maximize the likelihood of the corpus (Kudo 2018); ▁ stands for a space
     char        one token per character
 
-The text is streamed in pieces of bounded size, up to a limit of bytes picked evenly over the corpus, so memory stays
-flat.
+The text is streamed in pieces of bounded size. Of a corpus larger than the limit, an even sample is read.
 """
 
 import json
@@ -33,8 +32,8 @@ MOST_TRAINING_BYTES = {
     "bpe": 2**30,
     "unigram": 2**27,
     "char": 2**40,
-}  # Unigram keeps its text in memory
-_PIECE_CHARACTERS = 2**16  # characters handed over at once
+}  # Unigram holds its text in memory
+_PIECE_CHARACTERS = 2**16  # of text given to the trainer at once
 
 
 def train_tokenizer(
@@ -47,19 +46,19 @@ def train_tokenizer(
     most_bytes: int | None = None,
     readings: Reading | Readings | None = None,
 ) -> Tokenizer:
-    """`vocabulary` counts the special tokens. Left out, it is 8,000 or what the text supports; characters take all."""
+    """Trains a tokenizer. `vocabulary` includes the special tokens; default: up to 8,000, for char all characters."""
     specials = _specials(kind, family or DEFAULT_FAMILY[kind])
     asked = vocabulary
     if vocabulary is None:
         vocabulary = 2**31 - 1 if kind == "char" else 8000
     if vocabulary <= len(specials.tokens):
         raise InputError(
-            f"A vocabulary of {vocabulary} is too small: {len(specials.tokens)} special tokens come first."
+            f"A vocabulary of {vocabulary} is too small: it needs more than its {len(specials.tokens)} special tokens."
         )
     texts = _Stream(sources, MOST_TRAINING_BYTES[kind] if most_bytes is None else most_bytes, readings or {})
     engine = _TRAIN[kind](texts, vocabulary, specials, lowercase)
     if not texts.characters:
-        raise InputError(f"{', '.join(map(str, sources))}: there is no text to learn a vocabulary from.")
+        raise InputError(f"{', '.join(map(str, sources))}: there is no text to train a tokenizer on.")
     found = engine.get_vocab_size()
     if kind != "char" and asked is not None and found < asked:
         raise InputError(
@@ -70,7 +69,7 @@ def train_tokenizer(
 
 
 def _folder_files(engine: tokenizers.Tokenizer, specials: SpecialTokens, family: str) -> dict[str, bytes]:
-    """What a Hugging Face tokenizer folder holds."""
+    """The files of a Hugging Face tokenizer folder."""
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     settings |= {f"{role}_token": token for role, token in specials.roles.items()}
     if specials.extra:
@@ -81,7 +80,7 @@ def _folder_files(engine: tokenizers.Tokenizer, specials: SpecialTokens, family:
 
 
 class _Stream:
-    """The corpus as pieces of text. Where it is larger than the limit, documents are taken evenly all over it."""
+    """The corpus as pieces of text. If it is larger than the limit, pieces are sampled evenly."""
 
     def __init__(self, sources: Sequence[Path], most_bytes: int, readings: Reading | Readings) -> None:
         self.sources, self.readings, self.characters = sources, readings, 0
@@ -105,14 +104,14 @@ def _specials(kind: TokenizerKind, family: str) -> SpecialTokens:
         raise InputError(f"There is no model family {family!r}. Families: {', '.join(FAMILY_SPECIALS)}.")
     specials = FAMILY_SPECIALS[family]
     if kind != "bpe" and specials.roles.get("unk") == specials.roles.get("eos"):
-        # Bytes are never unknown, so GPT-2 lets its end of text stand for it; characters can be.
+        # GPT-2 uses its end-of-text token as the unknown token, because bytes are never unknown. Characters can be.
         return SpecialTokens({**specials.roles, "unk": "<unk>"}, specials.extra, specials.before, specials.after)
     return specials
 
 
 def _train_wordpiece(texts: _Stream, size: int, specials: SpecialTokens, lowercase: bool) -> tokenizers.Tokenizer:
-    """The trainer numbers the inner characters (##a) in the random order of a hash table, and ties between merges are
-    broken by number. A first pass without merges finds them; in the second they have fixed places.
+    """Trains in two passes to be deterministic. The trainer numbers the inner characters (##a) in the random order of a
+    hash table, and breaks ties between merges by number. The first pass finds them; the second has fixed numbers.
     """
 
     def train(size: int, first: list[str]) -> dict[str, int]:
@@ -155,7 +154,7 @@ def _train_bpe(texts: _Stream, size: int, specials: SpecialTokens, lowercase: bo
 def _train_unigram(texts: _Stream, size: int, specials: SpecialTokens, lowercase: bool) -> tokenizers.Tokenizer:
     engine = tokenizers.Tokenizer(models.Unigram())
     engine.normalizer = normalizers.NFKC()
-    # No piece crosses a line, a space or a punctuation mark; without the last, Chinese clauses become single pieces.
+    # No token crosses a line, a space or punctuation. Without the last rule, Chinese clauses become single tokens.
     engine.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split("\n", "isolated"),
@@ -168,10 +167,10 @@ def _train_unigram(texts: _Stream, size: int, specials: SpecialTokens, lowercase
         vocab_size=size, special_tokens=specials.tokens, unk_token=specials.roles["unk"], show_progress=False
     )
     engine.train_from_iterator(texts, trainer)
-    # Scores are summed in parallel, in no fixed order; the digits that this leaves uncertain are cut off.
+    # Scores are summed in parallel in random order. Rounding removes the digits that vary.
     pieces = json.loads(engine.to_str())["model"]["vocab"]
     first, rest = pieces[: len(specials.tokens)], pieces[len(specials.tokens) :]
-    # Characters that training has pruned come back at the lowest score + 0.0001 each, in the random order of a set.
+    # Pruned characters return at the lowest score + 0.0001 each, in the random order of a set.
     lowest = min((score for _, score in rest), default=0.0)
     near = lowest + 0.0001 * len(rest)
     scored = ((token, lowest if len(token) == 1 and score < near else score) for token, score in rest)
@@ -185,8 +184,8 @@ def _train_char(texts: _Stream, size: int, specials: SpecialTokens, lowercase: b
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
-    # The most frequent stay, the rest are unknown; ids in the order of the alphabet, so that small changes of the
-    # corpus do not renumber everything.
+    # The most frequent characters stay; the rest are unknown. Ids are in code point order, so that a small change of
+    # the corpus changes few of them.
     kept = sorted(character for character, _ in counts.most_common(size - len(specials.tokens)))
     vocabulary = {token: number for number, token in enumerate([*specials.tokens, *kept])}
     engine = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=specials.roles["unk"]))
@@ -200,7 +199,7 @@ _TRAIN = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_un
 
 
 def _template(specials: SpecialTokens, engine: tokenizers.Tokenizer) -> processors.PostProcessor | None:
-    """[CLS] A [SEP], and [CLS] A [SEP] B [SEP] for a pair, with B as segment 1 where the family has segments."""
+    """Adds special tokens: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] with B as segment 1 in families with segments."""
     if not specials.before and not specials.after:
         return processors.ByteLevel(trim_offsets=False) if isinstance(engine.model, models.BPE) else None
     names = {role: specials.roles[role] for role in {*specials.before, *specials.after, *specials.between}}

@@ -19,7 +19,7 @@ _FEISTEL_ROUNDS = 4  # Luby & Rackoff 1988: four rounds make a strong pseudo-ran
 
 @dataclass(frozen=True)
 class KeyedShuffle:
-    """The order of one epoch over `size` samples: `shuffle[i]` is the sample at position `i`, or at each of several."""
+    """The order of one epoch over `size` samples: `shuffle[i]` is the sample at position `i`; `i` may be an array."""
 
     size: int
     seed: int
@@ -32,7 +32,7 @@ class KeyedShuffle:
 
 
 def shuffle_epochs(size: int, seed: int, epochs: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """`KeyedShuffle(size, seed, epoch)[position]` for each pair of them, over all epochs at once."""
+    """`KeyedShuffle(size, seed, epoch)[position]` for each pair of epoch and position, vectorized."""
     positions = positions.astype(np.uint64)
     if positions.size and positions.max() >= size:
         raise IndexError(f"position {positions.max()} in an epoch of {size} samples")
@@ -54,6 +54,6 @@ def _permute(values: np.ndarray, keys: np.ndarray, which: np.ndarray, half_bits:
     return (left << half) | right
 
 
-@lru_cache(maxsize=4096)  # to set up a network costs more than to use it
+@lru_cache(maxsize=4096)  # generating the keys costs more than using them
 def _round_keys(seed: int, epoch: int) -> tuple[np.uint64, ...]:
     return tuple(np.random.SeedSequence((seed, epoch)).generate_state(_FEISTEL_ROUNDS, np.uint64))

@@ -1,8 +1,8 @@
-"""Which samples make up step `i`: a pure function of seed and step, so there is nothing to save and nothing to lose.
+"""Which samples make up step `i`: a pure function of seed and step, so a checkpoint stores no sampler state.
 
-Sample numbers run over the whole training, epoch after epoch; each epoch is a new keyed shuffle. Several sources are
-mixed in rounds: in each round every source has its share of places, in shuffled order, so that the mixture is exact
-round by round and any place can be entered directly. Processes take every n-th sample of the same global batch.
+Samples are numbered through the whole training, epoch after epoch; each epoch is a new keyed shuffle. Several sources
+are mixed in rounds. Each round has a fixed number of slots for each source, in shuffled order, so the mixture is exact
+in every round and training can start at any sample. Processes take every n-th sample of the same global batch.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import numpy as np
 from weft.errors import RecipeError
 from weft.tokens.keyed_shuffle import KeyedShuffle, shuffle_epochs
 
-ROUND_SIZE = 1000  # places in a round: weights are exact to a tenth of a per cent
+ROUND_SIZE = 1000  # slots of a round: weights are exact to 0.1 %
 
 
 class SampleIndex(NamedTuple):
@@ -37,11 +37,11 @@ class Order:
             raise RecipeError("Each source needs a weight above 0.")
 
     def batch(self, step: int, size: int, *, process: int = 0, processes: int = 1) -> list[SampleIndex]:
-        """The samples of step `step` with a global batch of `size`; this process's part of them."""
+        """This process's samples of step `step` with a global batch of `size`."""
         return self[np.arange(step * size + process, (step + 1) * size, processes)]
 
     def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> list[SampleIndex]:
-        """What is seen as the n-th sample of the whole training, for each n."""
+        """The n-th samples of the whole training, for each n in `numbers`."""
         numbers = np.asarray(numbers, dtype=np.int64)
         sources, numbers = self._mixed(numbers)
         epochs, samples = np.empty_like(numbers), np.empty_like(numbers)
@@ -63,7 +63,7 @@ class Order:
         return sources, rounds * np.asarray(self._shares)[sources] + ranks
 
     def _round(self, round_: int) -> tuple[np.ndarray, np.ndarray]:
-        """Each place's source in this round, and how many places of that source came before it."""
+        """For each slot of the round, its source and how many earlier slots have the same source."""
         pattern = np.repeat(np.arange(len(self.sizes)), self._shares)
         sources = pattern[KeyedShuffle(ROUND_SIZE, self.seed, round_)[np.arange(ROUND_SIZE)]]
         ranks = np.empty(ROUND_SIZE, np.int64)
@@ -73,7 +73,7 @@ class Order:
 
     @cached_property
     def _shares(self) -> list[int]:
-        """Places of each source in a round: whole numbers that add up, by largest remainder; at least one each."""
+        """Slots of each source in a round, by largest remainder; at least one each."""
         exact = np.asarray(self.weights) / sum(self.weights) * ROUND_SIZE
         shares = np.maximum(np.floor(exact).astype(int), 1)
         while shares.sum() != ROUND_SIZE:

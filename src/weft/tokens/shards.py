@@ -1,12 +1,12 @@
-"""Documents as token ids in files that are mapped into memory, not read.
+"""Documents as token ids in memory-mapped files.
 
-A folder of shards, each three files: `00000.tokens` (uint16 where the vocabulary fits, else uint32), `00000.ends`
-(where each document ends, int64, counted from the shard's beginning) and `00000.json` (counts, checksums). Every
-document is followed by the separator, so that the shards are one endless tape. With `sentences`, a fourth file holds
-where each sentence ends.
+A shard has three files: `00000.tokens` (uint16 if the vocabulary fits, otherwise uint32), `00000.ends` (int64, the end
+of each document, counted from the beginning of the shard) and `00000.json` (counts and checksums). A separator follows
+each document, so the shards form one continuous sequence of tokens, the tape. With `sentences`, a fourth file holds the
+end of each sentence.
 
-A shard is a fixed run of documents, and its JSON is written last: a build that was killed goes on with the first shard
-that has none, and ends with the same bytes.
+A shard is a fixed run of documents. Its JSON file is written last, so a killed build continues with the first shard
+that has none, and gives the same bytes.
 """
 
 import hashlib
@@ -32,10 +32,10 @@ from weft.words import ENDS_OF_SENTENCES
 SHARD_BYTES = 64_000_000  # of text
 _BATCH_CHARACTERS = max(
     500_000, 2 * PIECE_CHARACTERS * usable_cores()
-)  # characters for the tokenizer at once: work for all threads
+)  # for the tokenizer at once: work for all threads
 _SETTINGS = "tokens.json"
-# A sentence ends with its mark and closing quotes, or with its line. Nothing is lost: the parts join to the whole. Of a
-# long row of marks a hundred are looked at: otherwise the time would grow with the square of its length.
+# A sentence ends with its final punctuation and closing quotes, or with its line. The parts join to the whole text. At
+# most a hundred punctuation marks in a row match: otherwise the time would grow with the square of their number.
 _SENTENCE = re.compile(
     rf".+?(?:[.!?。！？…{ENDS_OF_SENTENCES}]{{1,100}}[\"'”’」』)]*(?=\s|$|[^\x00-\x7f])|\n+|$)\s*", re.DOTALL
 )
@@ -43,13 +43,13 @@ _SENTENCE = re.compile(
 
 @dataclass(frozen=True)
 class TokenShards:
-    """A built folder. `tape[a:b]` reads tokens anywhere on it."""
+    """A finished folder of shards. `shards[a:b]` reads tokens from anywhere on the tape."""
 
     folder: Path
     dtype: np.dtype
     separator: int
     lengths: tuple[int, ...]  # tokens per shard
-    characters: int = 0  # of the text they stand for
+    characters: int = 0  # of the text
     bytes: int = 0
 
     @cached_property
@@ -60,7 +60,7 @@ class TokenShards:
         return int(self.starts[-1])
 
     def __getitem__(self, span: slice) -> np.ndarray:
-        """The tokens from `span.start` to `span.stop`, over shard borders, as int64."""
+        """The tokens from `span.start` to `span.stop` as int64; the range may cross shards."""
         start, stop, _ = span.indices(len(self))
         parts = []
         shard = int(np.searchsorted(self.starts, start, side="right")) - 1
@@ -72,14 +72,14 @@ class TokenShards:
 
     @cached_property
     def documents(self) -> np.ndarray:
-        """Where each document ends on the tape, separator included."""
+        """The end of each document on the tape, including its separator."""
         return self._ends("ends")
 
     @cached_property
     def sentences(self) -> np.ndarray:
-        """Where each sentence ends on the tape; the last of a document ends with it."""
+        """The end of each sentence on the tape. The last sentence of a document includes its separator."""
         if not (self.folder / "00000.sentences").is_file():
-            raise FolderError(f"{self.folder} was built without sentences.")
+            raise FolderError(f"{self.folder} was built without sentences. Delete it and build it again.")
         return self._ends("sentences")
 
     @cached_property
@@ -102,8 +102,9 @@ def build_shards(
     sentences: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> TokenShards:
-    """`texts` must be the same documents in the same order each time; finished shards are kept. `separator` ends each
-    document, `opening` begins it if there is one.
+    """Builds shards of `texts`. Finished shards are kept if they hold the same documents.
+
+    `separator` ends each document; `opening`, if given, begins it.
     """
     dtype = np.dtype(np.uint16 if tokenizer.vocabulary <= 2**16 else np.uint32)
     settings = {
@@ -122,12 +123,12 @@ def build_shards(
             group = list(group)
             if read_json(known).get("text") == _Tally.of(group).fingerprint:
                 count += 1
-                continue  # finished before, out of these very documents
-            known.unlink()  # other documents now: the shard is not finished any more
+                continue  # an earlier build finished it with the same documents
+            known.unlink()  # the documents have changed: the shard is rewritten
         _write_shard(folder, count, group, tokenizer, dtype, (opening, separator), sentences)
         count += 1
     if count == 0:
-        raise InputError("There is no text to make tokens of.")
+        raise InputError("There is no text to tokenize.")
     write_file(folder / _SETTINGS, to_json({**settings, "shards": count}))
     return open_shards(folder)
 
@@ -135,7 +136,7 @@ def build_shards(
 def open_shards(folder: Path) -> TokenShards:
     settings = read_json(folder / _SETTINGS)
     if "shards" not in settings:
-        raise FolderError(f"{folder} is not finished; build it again, and it goes on where it stopped.")
+        raise FolderError(f"{folder} is not finished. Build it again; finished shards are kept.")
     shards = [read_json(folder / f"{shard:05}.json") for shard in range(settings["shards"])]
     return TokenShards(
         folder,
@@ -148,15 +149,17 @@ def open_shards(folder: Path) -> TokenShards:
 
 
 def check_shards(folder: Path) -> None:
-    """Compare every file with its checksum."""
+    """Raises FolderError if a file does not match its checksum."""
     for shard in range(read_json(folder / _SETTINGS)["shards"]):
         for name, checksum in read_json(folder / f"{shard:05}.json")["sha256"].items():
             if hashlib.sha256((folder / name).read_bytes()).hexdigest() != checksum:
-                raise FolderError(f"{folder / name} is damaged: its checksum is not the one it was written with.")
+                raise FolderError(
+                    f"{folder / name} is damaged: its checksum is wrong. Delete the folder and build it again."
+                )
 
 
 def split_sentences(text: str) -> list[str]:
-    """Parts that join to the text."""
+    """The sentences of a text. Joined, they are the text."""
     return _SENTENCE.findall(text)
 
 
@@ -166,11 +169,11 @@ def _start(folder: Path, settings: dict[str, Any]) -> None:
         earlier = read_json(folder / _SETTINGS)
         if {key: earlier.get(key) for key in settings} != settings:
             raise FolderError(f"{folder} holds tokens made with other settings. Choose another folder or delete it.")
-    write_file(folder / _SETTINGS, to_json(settings))  # without the number of shards, until all are there
+    write_file(folder / _SETTINGS, to_json(settings))  # without the number of shards until all are finished
 
 
 def _take(documents: Iterator[str], most_bytes: int) -> Iterator[str]:
-    """The next documents, until they are a shard's worth."""
+    """Yields the next documents until they have `most_bytes`."""
     size = 0
     while size < most_bytes and (text := next(documents, None)) is not None:
         size += len(text.encode())
@@ -178,7 +181,7 @@ def _take(documents: Iterator[str], most_bytes: int) -> Iterator[str]:
 
 
 class _Tally:
-    """Counts documents as they pass."""
+    """Counts and hashes documents while they are iterated."""
 
     def __init__(self) -> None:
         self.documents = self.characters = self.bytes = 0
@@ -238,7 +241,7 @@ def _write_shard(
 def _encode(
     group: Iterable[str], tokenizer: Tokenizer, sentences: bool, dtype: np.dtype, frame: tuple[int | None, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The documents on one tape, where each ends, and where each sentence (or piece of a long one) ends."""
+    """The tokens of the documents, the ends of the documents, and the ends of the sentences (or pieces)."""
     cut = split_sentences if sentences else cut_long
     pieces = ((number, piece) for number, text in enumerate(group) for piece in cut(text) or [""])
     parts, lengths, owners = [], [], []
@@ -253,9 +256,10 @@ def _encode(
 def _encode_batches(
     pieces: Iterator[tuple[int, str]], tokenizer: Tokenizer
 ) -> Iterator[tuple[list[int], list[list[int]]]]:
-    """(owners of the pieces, their token ids), many at a time. The tokenizer works on a batch in all its threads, with
-    the next one waiting, while those before are being put away. Batches do not care for documents, so that a single
-    long one takes no more memory than many.
+    """Yields batches of (document numbers of the pieces, their token ids).
+
+    The tokenizer encodes one batch in all its threads, with the next one queued, while earlier results are consumed.
+    Batches ignore document borders, so one long document needs no more memory than many short ones.
     """
 
     def encode(texts: list[str]) -> list[tokenizers.Encoding]:
@@ -274,14 +278,14 @@ def _encode_batches(
 def _framed(
     tokens: np.ndarray, lengths: np.ndarray, owners: np.ndarray, frame: tuple[int | None, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Openings and separators put around the documents. `owners` says which document each piece belongs to."""
+    """Inserts openings and separators around the documents. `owners` is the document number of each piece."""
     opening, separator = frame
     changes = np.diff(owners) != 0
     first, last = np.append(True, changes), np.append(changes, True)
     ends = np.cumsum(lengths)
     around = [((ends - lengths)[first], opening)] if opening is not None else []
     around.append((ends[last], separator))
-    places = np.stack([place for place, _ in around], axis=1).ravel()  # in the order of the tape
+    places = np.stack([place for place, _ in around], axis=1).ravel()  # in tape order
     values = np.tile(np.asarray([token for _, token in around], tokens.dtype), int(last.sum()))
     breaks = ends + np.cumsum(last) + (np.cumsum(first) if opening is not None else 0)
     return np.insert(tokens, places, values), breaks[last], breaks

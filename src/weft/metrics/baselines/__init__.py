@@ -1,11 +1,13 @@
-"""What a fine-tuned model has to beat: the classical method of each task, which learns in seconds and without torch.
+"""Classical baselines: a method for each task that trains in seconds and without torch.
 
 vectors    texts as TF-IDF vectors of words and word pairs
-classify   logistic regression: one label of several, or several at once
-pairs      the same for two texts and what they share; ridge regression where the answer is a number
-tag        the tag that a word, or the whole of a name, had most often
-answer     the sentence most like the question, and in it the words that the question asks for
-rewrite    the first sentences, the source itself, or what was said of the nearest source
+classify   logistic regression, for one label or for any number of labels per text
+pairs      logistic or ridge regression on the similarity and the shared words of two texts
+tag        the most frequent tag of a word, or of a whole entity
+answer     the sentence most similar to the question, and the words in it that it asks for
+rewrite    the first sentences, the source itself, or the target of the nearest training source
+reply      a conditional n-gram model, and TF-IDF ranking of candidates
+frozen     logistic regression on the vectors of a model before fine-tuning
 
-All are deterministic, and read English and Chinese alike.
+All are deterministic and support scripts without spaces.
 """

@@ -1,9 +1,8 @@
-"""The classical reader: find the sentence that shares the most with the question, and in it the words asked for.
+"""Baseline for question answering: the sentence that overlaps most with the question, and the best run of words in it.
 
-A word that few sentences of the context have says more about which is meant (idf, with sentences as documents). The
-answer itself is not in the question, so it is a run of words that are neither in the question nor mere grammar. Of
-several runs, prefer the kind that the question word asks for (who: a name; when: a date; how many: a number), then the
-one near the question's words, then the longer one. No training.
+Overlapping words are weighted by idf, with the sentences of the context as documents. A candidate answer is a run of
+words that are neither in the question nor function words. Runs of the expected kind score highest (who: a name; when: a
+date; how many: a number), then runs near words of the question, then longer runs. There is no training.
 """
 
 import math
@@ -22,7 +21,7 @@ _GRAMMAR = frozenset(
     "into than then when where while after before during between through about over under such other some most more "
     "all s 的 了 是 在 和 与 及 也 就 都 而 于 着 被 把 从 到 为 之 其 这 那 有 将 以 并".split()
 )
-_INNER = frozenset(("of", "the", "and"))  # grammar that a name may have inside: the University of Notre Dame
+_INNER = frozenset(("of", "the", "and"))  # function words inside a name: the University of Notre Dame
 _NUMBER = (
     r"\d|\b(?i:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred|thousand|[mb]illion|half)\b"
     "|[一二三四五六七八九十百千万亿两]"
@@ -35,23 +34,23 @@ _NAME = "^[A-Z]"
 _HOW_MANY = r"\bhow (?:many|much|old|long|far|large|tall|high|big|often)\b|\bpercent|多少|几[个位年岁次名]|多[大长高远]"
 _WHEN = r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century|decade)\b|何时|什么时候|哪一?[年天日]"
 _WHO = r"\bwh(?:o|om|ose|ere)\b"
-_EXPECTED = tuple(  # the first that fits a question decides
+_EXPECTED = tuple(  # the first pattern that matches the question decides
     (re.compile(question, re.IGNORECASE), re.compile(looks))
     for question, looks in ((_HOW_MANY, _NUMBER), (_WHEN, _DATE), (_WHO, _NAME))
 )
-# Runs of words end here. Within 1,000 or twenty-one there is no space.
+# Runs of words end here, but not within 1,000 or twenty-one.
 _BREAK = re.compile(r"\s[^\w\s]|[^\w\s]\s|[，。、；：！？（）《》「」“”…]")
 _KIND_WEIGHT, _LENGTH_WEIGHT, _LONGEST_REWARDED = (
     4.0,
     0.3,
     4,
-)  # what the right kind and each word are worth; chosen on other articles of SQuAD
+)  # weights of the expected kind and of each word; chosen on other articles of SQuAD
 
 
 @dataclass(frozen=True)
 class AnswerOverlap:
     def predict(self, contexts: Sequence[str], questions: Sequence[str]) -> list[str]:
-        """Each answer as it stands in its context; empty where the context has no words."""
+        """Each answer as it occurs in its context; empty if the context has no words."""
         read = {context: AnswerContext(context) for context in dict.fromkeys(contexts)}
         return [
             best_run(read[context].sentence_for(question), question)
@@ -64,7 +63,7 @@ class AnswerContext:
     text: str
 
     def sentence_for(self, question: str) -> str:
-        """The one that shares the most with the question; of equals, the first."""
+        """The sentence with the largest overlap with the question; on a tie, the first."""
         asked = _bag(question)
         shared = [sum(self._idf[word] for word in sorted(bag & asked)) for _, bag in self._sentences]
         return self._sentences[shared.index(max(shared))][0] if shared else ""
@@ -80,7 +79,7 @@ class AnswerContext:
 
 
 def best_run(sentence: str, question: str) -> str:
-    """The run of words that answers best; the whole sentence, if it says nothing that the question did not."""
+    """The run of words with the highest score; the whole sentence if there is none."""
     asked = _bag(question)
     places = [slice(*place) for place in places_of_words(sentence)]
     words = [sentence[place].lower() for place in places]
@@ -97,7 +96,7 @@ def best_run(sentence: str, question: str) -> str:
 
 
 def _runs(sentence: str, places: Sequence[slice], words: Sequence[str], asked: frozenset[str]) -> Iterator[range]:
-    """Neighbours that are neither in the question nor grammar, unless it is inside a run."""
+    """Runs of words that are neither in the question nor function words (unless inside a name)."""
     signs, end = "", 0
     for place, word in zip(places, words, strict=True):
         apart = _BREAK.search(sentence[end : place.start]) is not None

@@ -1,8 +1,8 @@
-"""What a model's vectors tell as they are, before it is tuned: logistic regression on them.
+"""Baseline from a model before fine-tuning: logistic regression on its frozen vectors.
 
-How strong the regularisation must be, and which of several sets of features are best, is tried on a fifth of the
-training examples; then all of them are learnt from. Examples that share a text stay together: else the features that
-know the shared text by heart would seem the best.
+The regularization strength and the set of features are selected on a fifth of the training examples; then the
+classifier is trained on all. Examples that share a text stay together: otherwise features that memorize the text would
+seem best.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from weft.errors import needs
 from .vectors import SKLEARN_PURPOSE
 
 _STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)  # C, of features with variance 1
-_TRIAL_SHARE = 5  # one in so many examples tells which is best
+_SELECTION_FOLDS = 5  # one in five examples is held out for selection
 _MOST_ITERATIONS = 200
 
 
 @dataclass(frozen=True)
 class FrozenClassifier:
-    chosen: int  # of the sets of features
+    chosen: int  # index of the set of features
     centre: np.ndarray
     spread: np.ndarray
     model: Any
@@ -30,14 +30,15 @@ class FrozenClassifier:
 
     @classmethod
     def fit(cls, sets: Sequence[np.ndarray], labels: Sequence[int], count: int, groups: np.ndarray) -> Self:
-        """Of the `sets` of features, (examples, features) each, the simplest first, the one that tells most is taken;
-        a richer one only if it is better by more than its standard error (Breiman et al. 1984). `groups`: the number
-        of each example's group.
+        """Selects one of the `sets` of features, each (examples, features), simplest first, and trains on it.
+
+        A richer set is taken only if it is better by more than one standard error (Breiman et al. 1984). `groups` is
+        the group number of each example.
         """
         gold = np.asarray(labels)
         different, which = np.unique(groups, return_inverse=True)
-        is_tried = (np.random.default_rng(0).permutation(len(different)) % _TRIAL_SHARE == 0)[which]
-        if not is_tried.any() or len(np.unique(gold[~is_tried])) < 2:  # too few to try anything
+        is_tried = (np.random.default_rng(0).permutation(len(different)) % _SELECTION_FOLDS == 0)[which]
+        if not is_tried.any() or len(np.unique(gold[~is_tried])) < 2:  # too few for a selection
             return cls._fitted(0, sets[0], gold, count, _STRENGTHS[1])
         best: tuple[np.ndarray, int, float] | None = None
         for number, features in enumerate(sets):
@@ -57,7 +58,7 @@ class FrozenClassifier:
 
     @classmethod
     def _fitted(cls, number: int, features: np.ndarray, gold: np.ndarray, count: int, strength: float) -> Self:
-        if (gold == gold[0]).all():  # which a regression refuses
+        if (gold == gold[0]).all():  # scikit-learn refuses a single class
             dummy = needs("sklearn.dummy", *SKLEARN_PURPOSE).DummyClassifier().fit(features, gold)
             return cls(number, np.zeros(features.shape[1]), np.ones(features.shape[1]), dummy, count)
         linear = needs("sklearn.linear_model", *SKLEARN_PURPOSE)
@@ -67,7 +68,7 @@ class FrozenClassifier:
         return cls(number, centre, spread, model, count)
 
     def probabilities(self, sets: Sequence[np.ndarray]) -> np.ndarray:
-        """(examples, count); a class that never came in training has 0."""
+        """(examples, count); 0 for classes that are not in the training data."""
         features = sets[self.chosen]
         found = np.zeros((len(features), self.count))
         if len(features):
@@ -76,7 +77,7 @@ class FrozenClassifier:
 
 
 def _quietly(fit: Any, *arguments: Any) -> None:
-    """That it did not come to rest within `_MOST_ITERATIONS` is no news."""
+    """Suppresses the warning that `_MOST_ITERATIONS` iterations did not converge."""
     import warnings
 
     with warnings.catch_warnings():
@@ -90,6 +91,6 @@ def row_cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def pair_features(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
-    """The cosine alone; and with u, v, |u − v| and u ∘ v (Conneau et al. 2017)."""
+    """Two sets of features: the cosine; and u, v, |u − v|, u ∘ v and the cosine (Conneau et al. 2017)."""
     cosine = row_cosines(first, second)[:, None]
     return [cosine, np.concatenate([first, second, np.abs(first - second), first * second, cosine], axis=1)]

@@ -1,9 +1,9 @@
-"""The classical judges of two texts: how alike they are, and which words they share.
+"""Baselines for pairs of texts: similarity features, and the words that the texts share.
 
-Likeness is eight numbers: the cosine of the TF-IDF vectors; what is shared, as a share of all and of either text; the
-ratio of the lengths; how much is shared and how much is not. They count pieces of words, not words, for "plays" and
-"playing" are alike (on STS-B a rank correlation of 0.78 instead of 0.72). Ridge regression makes a score of them.
-Logistic regression, to classify, sees as well which words are in both texts and which in the second alone.
+There are eight similarity features: the cosine of the TF-IDF vectors; the overlap relative to both, to the first and to
+the second text; the ratio of the lengths; and three counts of shared and unshared features. They use character n-grams,
+because "plays" and "playing" are similar (Spearman correlation on STS-B: 0.78, with words 0.72). Ridge regression
+predicts scores. Logistic regression also sees the words in both texts and those in the second text only.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ class PairClassifier:
         texts = [*firsts, *seconds]
         pieces, words = WordVectors.fit(texts, pieces_of), WordVectors.fit(texts)
         features = _features(pieces, words, firsts, seconds)
-        # Words of a pair are many and say little: smaller weights than for a single text.
+        # Stronger regularization than for single texts: the words of a pair are many and weak.
         return cls(pieces, words, LogisticRegression.fit(features, one_hot(labels, count), C=1))
 
     def probabilities(self, firsts: Sequence[str], seconds: Sequence[str]) -> np.ndarray:
-        """(pairs, count); a class that never came in training has 0."""
+        """(pairs, count); 0 for classes that are not in the training data."""
         return shares_of(self.regression.chances(_features(self.pieces, self.words, firsts, seconds)))
 
 
@@ -58,13 +58,13 @@ class PairRegressor:
         return cls(pieces, weights, float(goal.mean() - centre @ weights), float(goal.min()), float(goal.max()))
 
     def predict(self, firsts: Sequence[str], seconds: Sequence[str]) -> np.ndarray:
-        """(pairs,), within the range of the scores in training."""
+        """(pairs,), clipped to the range of the training scores."""
         scores = pair_similarity(self.pieces, firsts, seconds) @ self.weights + self.bias
         return np.clip(scores, self.lowest, self.highest)
 
 
 def pair_similarity(pieces: WordVectors, firsts: Sequence[str], seconds: Sequence[str]) -> np.ndarray:
-    """(pairs, 8), all of them about between 0 and 1."""
+    """(pairs, 8), scaled to about 0 to 1."""
     first, second = pieces.of(firsts), pieces.of(seconds)
     in_first, in_second = _total(first > 0), _total(second > 0)
     both = _total((first > 0).multiply(second > 0))
@@ -79,7 +79,7 @@ def pair_similarity(pieces: WordVectors, firsts: Sequence[str], seconds: Sequenc
 
 
 def _features(pieces: WordVectors, words: WordVectors, firsts: Sequence[str], seconds: Sequence[str]) -> Any:
-    """(pairs, 8 + features + features), sparse: how alike, the words in both, the words in the second alone."""
+    """(pairs, 8 + 2 · features), sparse: similarity, words in both texts, words in the second only."""
     sparse = needs("scipy.sparse", *SKLEARN_PURPOSE)
     first, second = words.of(firsts), words.of(seconds)
     both = second.multiply(first > 0)

@@ -1,8 +1,7 @@
-"""The classical methods beside a model that replies: a conditional n-gram model, and TF-IDF to pick a reply.
+"""Baselines for replies: a conditional n-gram model, and TF-IDF to rank candidates.
 
-The n-gram model counts bytes of prompts and replies, one after the other with a mark between them, so that the first
-bytes of a reply are guessed from the end of the prompt. TF-IDF picks the candidate with the highest cosine to the
-prompt.
+The n-gram model is trained on the bytes of prompt, separator and reply, so it predicts the first bytes of a reply from
+the end of the prompt. TF-IDF picks the candidate with the highest cosine to the prompt.
 """
 
 from collections.abc import Sequence
@@ -14,12 +13,12 @@ from weft.metrics.ngram import NGram
 from .vectors import WordVectors
 
 _ORDER = 6
-_REPLY_START, _REPLY_END = 256, 257  # marks: the reply begins; it has ended
-_MOST_BYTES = 20_000_000  # that are counted
+_REPLY_START, _REPLY_END = 256, 257  # symbols after the 256 bytes
+_MOST_BYTES = 20_000_000  # of training text
 
 
 def reply_losses(train: Sequence[tuple[str, str]], pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """−log p of each reply given its prompt, in nats."""
+    """−ln p of each reply given its prompt."""
     model = NGram(_stream(train, _MOST_BYTES)[0], _REPLY_END + 1, _ORDER)
     stream, owners = _stream(pairs)
     losses = model.losses(stream)
@@ -28,7 +27,7 @@ def reply_losses(train: Sequence[tuple[str, str]], pairs: Sequence[tuple[str, st
 
 
 def _stream(pairs: Sequence[tuple[str, str]], most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes and marks, and whose reply each is a part of; −1 for prompts."""
+    """All symbols, and the number of the reply each belongs to; −1 for prompts."""
     parts, owners, size = [np.full(_ORDER - 1, _REPLY_END)], [np.full(_ORDER - 1, -1)], 0
     for number, (prompt, reply) in enumerate(pairs):
         said, answer = (np.frombuffer(text.encode(), np.uint8).astype(np.int64) for text in (prompt, reply))
@@ -41,7 +40,7 @@ def _stream(pairs: Sequence[tuple[str, str]], most: int | None = None) -> tuple[
 
 
 def candidate_cosines(train: Sequence[tuple[str, str]], asked: Sequence[tuple[str, Sequence[str]]]) -> list[np.ndarray]:
-    """Of each prompt with each of its candidates."""
+    """The cosines of each prompt with each of its candidates."""
     vectors = WordVectors.fit([text for pair in train for text in pair])
     return [
         np.asarray((vectors.of([prompt]) @ vectors.of(list(candidates)).T).toarray())[0] for prompt, candidates in asked

@@ -1,7 +1,7 @@
-"""The classical rewriters, for summaries, translations and replies: take what is there.
+"""Baselines for summaries, translations and replies that copy existing text.
 
-`LeadSentences` keeps the beginning, which for news is hard to beat, or everything; `NearestNeighbour` answers with what
-the most similar source of the training data was answered with.
+`LeadSentences` copies the beginning of the source, which is hard to beat for news, or all of it. `NearestNeighbour`
+copies the target of the most similar training source.
 """
 
 from collections import Counter
@@ -17,19 +17,19 @@ from weft.words import words_of
 from .vectors import WordVectors
 
 _MOST_SENTENCES, _EVERYTHING = 10, 10**9
-_SAMPLE_SOURCES = 2000  # sources, to choose how many sentences
-_COSINES_AT_ONCE = 4_000_000  # cosines at once: 16 MB
+_SAMPLE_SOURCES = 2000  # to choose the number of sentences
+_COSINES_AT_ONCE = 4_000_000  # 16 MB
 
 
 @dataclass(frozen=True)
 class LeadSentences:
-    """The first few sentences; where a source has lines, as a dialogue does, the first few lines."""
+    """The first sentences of a source; the first lines if it has several lines, as a dialogue has."""
 
     count: int
 
     @classmethod
     def fit(cls, sources: Sequence[str], targets: Sequence[str]) -> Self:
-        """As many as share the most words with the targets; of equals, the fewest."""
+        """Chooses the number of sentences with the largest word overlap with the targets; on a tie, the smallest."""
         sources, targets = sources[:_SAMPLE_SOURCES], targets[:_SAMPLE_SOURCES]
 
         def agreement(count: int) -> float:
@@ -60,7 +60,7 @@ class NearestNeighbour:
         return cls(vectors, vectors.of(sources).T.tocsr(), list(targets))
 
     def predict(self, sources: Sequence[str]) -> list[str]:
-        """The target of the source with the highest cosine; of equals, the first."""
+        """The target of the training source with the highest cosine; on a tie, the first."""
         found: list[str] = []
         rows = max(_COSINES_AT_ONCE // len(self.targets), 1)
         for start in range(0, len(sources), rows):
@@ -75,7 +75,7 @@ def _lead(source: str, count: int) -> str:
 
 
 def _overlap(text: str, target: str) -> float:
-    """F1 of the words, as often as they come."""
+    """F1 of the words, with multiplicity."""
     ours, theirs = Counter(words_of(text.lower())), Counter(words_of(target.lower()))
     total = ours.total() + theirs.total()
     return 2 * (ours & theirs).total() / total if total else 1.0

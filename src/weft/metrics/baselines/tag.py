@@ -1,8 +1,8 @@
-"""The classical tagger: a word gets the tag it had most often in training; a name, the tags it had as a whole.
+"""Baselines for tagging: the most frequent tag of a word in training, or the tags of a whole entity.
 
-A word that was never seen may be known in lower case; if not, words that look like it are asked: those with the same
-ending and the same kinds of letters. Every different word has one voice there, since an unknown word is a rare one
-("the" says nothing about words in -the). Among entity tags (B-…, I-…, O) an unknown word is outside.
+An unknown word is looked up in lower case, then by its ending and shape, then by its shape. Each different training
+word counts once there, because unknown words are rare words ("the" says nothing about words in -the). Among entity
+tags (B-…, I-…, O) an unknown word is tagged O.
 """
 
 from collections import Counter, defaultdict
@@ -53,7 +53,7 @@ class TagLookup:
 
 
 def _shape(word: str) -> Hashable:
-    """Which kinds of letters: it tells IBM, Paris, cat, 1980s, well-known and … apart."""
+    """The kinds of characters: distinguishes IBM, Paris, cat, 1980s, well-known and …"""
     digits, letters = any(map(str.isdigit, word)), any(map(str.isalpha, word))
     return digits, letters, "-" in word, word[:1].isupper(), word.isupper()
 
@@ -63,23 +63,23 @@ def _ending(word: str) -> Hashable:
 
 
 def _most_frequent(seen: Iterable[tuple[Hashable, str, int]]) -> dict[Hashable, str]:
-    """Of each key the tag with the most voices; of equals, the first in the alphabet."""
-    voices: defaultdict[Hashable, Counter[str]] = defaultdict(Counter)
+    """The most frequent tag of each key; on a tie, the first in alphabetical order."""
+    votes: defaultdict[Hashable, Counter[str]] = defaultdict(Counter)
     for key, tag, times in seen:
-        voices[key][tag] += times
-    return {key: min(tags, key=lambda tag: (-tags[tag], tag)) for key, tags in voices.items()}
+        votes[key][tag] += times
+    return {key: min(tags, key=lambda tag: (-tags[tag], tag)) for key, tags in votes.items()}
 
 
 @dataclass(frozen=True)
 class PhraseLookup:
-    """Entities by their whole names: what was called one in most of its places is called one again, the longest first.
+    """Tags phrases that were an entity in most of their training occurrences, the longest first.
 
-    For names of several words, and for characters, which say little alone (Chinese entities of CLUENER: F1 62 instead
-    of 5). It knows no name by half, so on texts with new names only, as WNUT-17's, `TagLookup` finds more.
+    Good for entities of several words, and for Chinese characters, which say little alone (CLUENER: F1 62, with
+    `TagLookup` 5). It finds no unseen entity, so for mostly new names (WNUT-17) `TagLookup` is better.
     """
 
-    phrases: dict[tuple[str, ...], tuple[str, ...]]  # and their tags
-    lengths: dict[str, list[int]]  # of the phrases that begin with a word, the longest first
+    phrases: dict[tuple[str, ...], tuple[str, ...]]  # phrase -> its tags
+    lengths: dict[str, list[int]]  # first word -> lengths of its phrases, longest first
 
     @classmethod
     def fit(cls, words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]]) -> Self:
@@ -96,9 +96,9 @@ class PhraseLookup:
         for sentence, its in zip(sentences, tags, strict=True):
             unnamed.update(phrase for phrase in _outside(sentence, its, lengths) if phrase in named)
         phrases = {}
-        for phrase, voices in named.items():
-            tagged, most = min(voices.items(), key=lambda voice: (-voice[1], voice[0]))
-            if 2 * most > voices.total() + unnamed[phrase]:
+        for phrase, votes in named.items():
+            tagged, most = min(votes.items(), key=lambda vote: (-vote[1], vote[0]))
+            if 2 * most > votes.total() + unnamed[phrase]:
                 phrases[phrase] = tagged
         return cls(phrases, lengths)
 
@@ -114,7 +114,7 @@ class PhraseLookup:
 
 
 def _from(sentence: tuple[str, ...], at: int, lengths: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, ...]]:
-    """All that may be a phrase and begins here, the longest first."""
+    """The candidate phrases that begin at `at`, longest first."""
     room = len(sentence) - at
     return (sentence[at : at + length] for length in lengths.get(sentence[at], ()) if length <= room)
 
@@ -122,8 +122,8 @@ def _from(sentence: tuple[str, ...], at: int, lengths: Mapping[str, Sequence[int
 def _outside(
     sentence: tuple[str, ...], tags: Sequence[str], lengths: Mapping[str, Sequence[int]]
 ) -> Iterator[tuple[str, ...]]:
-    """All that may be a phrase and is no part of an entity: York in New York says nothing about York."""
-    ends = [0] * len(sentence)  # of the entity that a word is in
+    """The candidate phrases that are not part of an entity: York in New York says nothing about York."""
+    ends = [0] * len(sentence)  # end of the entity that contains the word
     for start, end in _entities(tags):
         ends[start:end] = [end] * (end - start)
     for at, end in enumerate(ends):
@@ -131,7 +131,7 @@ def _outside(
 
 
 def _entities(tags: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Where each begins and ends."""
+    """The start and end of each entity."""
     start = 0
     for at, (tag, following) in enumerate(pairwise([*tags, _OUTSIDE])):
         if following.startswith(_CONTINUES) and tag != _OUTSIDE and tag[2:] == following[2:]:

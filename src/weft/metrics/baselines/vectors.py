@@ -1,7 +1,7 @@
-"""Texts as sparse vectors of length 1: how often a word is here, against how many texts it is in (TF-IDF).
+"""Texts as sparse TF-IDF vectors of unit length.
 
-Words stand alone and in pairs with their neighbours, in lower case. Where words are not written apart, each character
-is a word, so Chinese gets its characters and their bigrams from the same rule.
+Features are words and word bigrams in lower case. In scripts without spaces each character is a word, so Chinese gets
+characters and character bigrams.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,19 +14,19 @@ import numpy as np
 from weft.errors import needs
 from weft.words import letters_of, words_of
 
-SKLEARN_PURPOSE = ("tasks", "to train the classical baseline")  # of scikit-learn, and the extra that brings it
+SKLEARN_PURPOSE = ("tasks", "to train the classical baseline")  # extra that installs scikit-learn, and what for
 _MOST_FEATURES = 200_000
-ENOUGH_TEXTS = 1000  # texts, from which on a feature of one text only is left out
+ENOUGH_TEXTS = 1000  # from here, features that occur in one text only are dropped
 
 
 def grams_of(text: str) -> list[str]:
-    """Words, and words in pairs."""
+    """Words and word bigrams."""
     words = words_of(text.lower())
     return words + [f"{first} {second}" for first, second in pairwise(words)]
 
 
 def pieces_of(text: str) -> list[str]:
-    """Three and four letters in a row, so that "walks" is like "walked"; of single characters, pairs too."""
+    """Character 3- and 4-grams, so that "walks" is similar to "walked"; and bigrams of single-character words."""
     words = words_of(text.lower())
     pieces = [f" {first}{second} " for first, second in pairwise(words) if letters_of(first) == letters_of(second) == 1]
     for word in words:
@@ -44,7 +44,7 @@ class WordVectors:
         sklearn = needs("sklearn.feature_extraction.text", *SKLEARN_PURPOSE)
 
         def features_of(text: str) -> list[str]:
-            return cut(text) or [""]  # so that no vocabulary is ever empty
+            return cut(text) or [""]  # so that the vocabulary is never empty
 
         def learn(fewest: int) -> Any:
             vectorizer = sklearn.TfidfVectorizer(
@@ -54,9 +54,9 @@ class WordVectors:
 
         try:
             return cls(learn(2 if len(texts) >= ENOUGH_TEXTS else 1))
-        except ValueError:  # no feature is in two texts
+        except ValueError:  # no feature occurs in two texts
             return cls(learn(1))
 
     def of(self, texts: Sequence[str]) -> Any:
         """A sparse matrix (texts, features)."""
-        return self.vectorizer.transform(texts or [""])[: len(texts)]  # scikit-learn refuses no texts
+        return self.vectorizer.transform(texts or [""])[: len(texts)]  # scikit-learn refuses an empty list
