@@ -13,7 +13,7 @@ from weft.model.packed import pack
 
 
 def answers(output, kind: str, lengths: list[int]) -> list[np.ndarray]:
-    """What transformers says, in the shape that weft's `logits` has."""
+    """transformers' output in the shape of weft's `logits`."""
     match kind:
         case "next-sentence":
             scores = output.get("seq_relationship_logits")
@@ -28,7 +28,7 @@ def answers(output, kind: str, lengths: list[int]) -> list[np.ndarray]:
 
 
 def inputs(model, seed: int):
-    """Sources, targets and segments as this model takes them."""
+    """Sources, targets and segments for this model."""
     end = 1 if type(model).__name__.startswith("T5") else 9  # where T5 reads a sequence's label
     sources = oracle.sequences(model.config.vocab_size, seed, end=end)
     is_seq2seq = type(model).__name__ in ("T5ForConditionalGeneration", "T5Model", "MarianMTModel", "MarianModel")

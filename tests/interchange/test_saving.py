@@ -31,7 +31,7 @@ SEQUENCES = [[1, 2, 3, 4], [5, 6]]
         ("modernbert", {**SHAPE, "positions": "sinusoidal"}),
     ],
 )
-def test_what_no_hugging_face_family_has_is_saved_in_wefts_own_format_and_says_so(family, options, tmp_path, capfd):
+def test_what_hugging_face_cannot_express_is_saved_in_wefts_own_format_and_says_so(family, options, tmp_path, capfd):
     model = weft.create(family, seed=4, **options)
     assert model.format == "weft"
     model.save(tmp_path)
@@ -223,7 +223,7 @@ def test_a_fresh_model_takes_its_special_ids_from_its_tokenizer(tmp_path):
         assert weft.load(tmp_path / family).tokenizer.encode("alice") == tokenizer.encode("alice")
 
 
-def test_a_full_disk_is_said_as_such_by_the_real_writer(tmp_path):
+def test_a_full_disk_is_reported_as_such(tmp_path):
     """The operating system refuses to let a file grow, as a full disk does."""
     code = """
 import resource, signal, sys, weft

@@ -1,4 +1,4 @@
-"""What is wrong with a folder is said in one sentence that names it, and nothing is half-loaded."""
+"""A broken folder is refused by one sentence that names the problem; nothing is partly loaded."""
 
 import json
 import shutil
@@ -286,7 +286,7 @@ def test_an_equal_copy_that_differs_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "RobertaForMaskedLM"])
 def test_an_untied_masked_head_without_its_second_bias_loads(name, tmp_path):
-    """As a checkpoint looks whose output matrix was trained apart: one bias, two matrices."""
+    """A checkpoint with an untied output matrix: one bias, two matrices."""
     theirs = oracle.build(oracle.Case(name, 0))
     oracle.save(theirs, tmp_path)
     module = "cls.predictions" if name.startswith("Bert") else "lm_head"

@@ -29,7 +29,7 @@ def by_hand(q, k, v, allowed, scale):
 
 @pytest.mark.parametrize("lengths", [(4, 4, 4), (3, 7, 7, 1), (12,)])
 @pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (False, 2), (True, 2)])
-@pytest.mark.parametrize("dropout", [0.0, 1e-12])  # the second takes the path with dropout, and drops nothing
+@pytest.mark.parametrize("dropout", [0.0, 1e-12])  # the second runs the code with dropout but drops nothing
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_attend_is_the_formula(lengths, causal, window, dropout, kv_heads):
     torch.manual_seed(0)
@@ -94,7 +94,7 @@ def batches_of(*lengths):
 @pytest.mark.parametrize(("heads", "kv_heads", "width"), [(4, 4, 32), (4, 2, 64), (2, 1, 16), (3, 3, 48)])
 def test_the_kernel_and_its_gradient_are_the_formula(lengths, causal, window, heads, kv_heads, width):
     if lengths[1] is not None and (causal or window):
-        pytest.skip("a look at the source has no order")
+        pytest.skip("cross-attention has no order")
     queries, keys = batches_of(lengths[0], lengths[1] or lengths[0])
     keys = queries if lengths[1] is None else keys
     chance, view = torch.Generator().manual_seed(0), View(causal, window)
@@ -106,9 +106,9 @@ def test_the_kernel_and_its_gradient_are_the_formula(lengths, causal, window, he
     wanted = torch.randn(len(queries.tokens), heads, width, generator=chance)
 
     def both(dtype):
-        q, k, v = (leaf[:, 1:].to(dtype) for leaf in leaves)  # tokens stand apart, as in a joint projection
-        mixed = attend(q, k, v, queries, keys, view, scaled=True, dropout=0.0)
-        return [mixed, *torch.autograd.grad(mixed, leaves, wanted.to(dtype))]
+        q, k, v = (leaf[:, 1:].to(dtype) for leaf in leaves)  # strided, as in a joint projection
+        attended = attend(q, k, v, queries, keys, view, scaled=True, dropout=0.0)
+        return [attended, *torch.autograd.grad(attended, leaves, wanted.to(dtype))]
 
     for ours, formula in zip(both(torch.float32), both(torch.float64), strict=True):
         torch.testing.assert_close(ours.double(), formula.double(), atol=2e-5, rtol=1e-5)
@@ -116,22 +116,22 @@ def test_the_kernel_and_its_gradient_are_the_formula(lengths, causal, window, he
 
 @needs_kernels
 @pytest.mark.parametrize("causal", [False, True])
-def test_what_the_kernel_drops_forward_it_drops_backward(causal):
-    """Values that are a unit matrix show the weights, and so what was dropped."""
+def test_the_kernel_uses_one_dropout_mask_forward_and_backward(causal):
+    """With the identity matrix as values, the output is the weights: it shows the dropout mask."""
     torch.manual_seed(0)
     (batch,) = batches_of([32, 20])
     q, k, v = (torch.randn(52, 3, 32, requires_grad=True) for _ in range(3))
-    unit = torch.cat([torch.eye(32), torch.eye(20, 32)])[:, None].expand(-1, 3, -1)
+    identity = torch.cat([torch.eye(32), torch.eye(20, 32)])[:, None].expand(-1, 3, -1)
 
-    def mixed(values, dropout):
+    def attended(values, dropout):
         torch.manual_seed(7)
         return attend(q, k, values, batch, batch, View(causal), scaled=True, dropout=dropout)
 
-    plain, dropped = mixed(unit, 0.0).detach(), mixed(unit, 0.3).detach()
+    plain, dropped = attended(identity, 0.0).detach(), attended(identity, 0.3).detach()
     kept = torch.where(plain > 0, dropped / plain, 0)
     assert set(kept[plain > 1e-6].mul(0.7).round(decimals=4).tolist()) == {0.0, 1.0}
     assert 0.25 < (kept[plain > 0] == 0).float().mean() < 0.35
-    for one in range(2):  # no head and no sequence drops what another one does
+    for one in range(2):  # each head and each sequence has a mask of its own
         assert not torch.equal(kept[:, one] == 0, kept[:, one + 1] == 0)
     assert not torch.equal(kept[:20, 0, :20] == 0, kept[32:, 0, :20] == 0)
     by_formula = []
@@ -143,19 +143,19 @@ def test_what_the_kernel_drops_forward_it_drops_backward(causal):
         mask = kept[rows, :, : scores.shape[1]].transpose(0, 1)
         by_formula.append(((scores.softmax(-1) * mask) @ c).transpose(0, 1))
     wanted = torch.randn(52, 3, 32)
-    both = [[one, *torch.autograd.grad(one, (q, k, v), wanted)] for one in (mixed(v, 0.3), torch.cat(by_formula))]
+    both = [[one, *torch.autograd.grad(one, (q, k, v), wanted)] for one in (attended(v, 0.3), torch.cat(by_formula))]
     for ours, formula in zip(*both, strict=True):
         torch.testing.assert_close(ours, formula, atol=1e-5, rtol=1e-5)
 
 
 @needs_kernels
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_what_is_no_number_does_not_vanish(bad):
+def test_nan_and_infinity_give_nan(bad):
     (batch,) = batches_of([20, 5])
     q, k, v = (torch.ones(25, 1, 16) for _ in range(3))
     k[3, 0, 2] = bad
-    mixed = attend(q, k, v, batch, batch, View(), scaled=True, dropout=0.0)
-    assert mixed[:20].isnan().all() and mixed[20:].isfinite().all()
+    attended = attend(q, k, v, batch, batch, View(), scaled=True, dropout=0.0)
+    assert attended[:20].isnan().all() and attended[20:].isfinite().all()
 
 
 @needs_kernels
@@ -163,10 +163,10 @@ def test_a_gradient_may_come_in_any_layout():
     torch.manual_seed(0)
     (batch,) = batches_of([30, 11])
     q, k, v = (torch.randn(41, 2, 32, requires_grad=True) for _ in range(3))
-    mixed = attend(q, k, v, batch, batch, View(True), scaled=True, dropout=0.0)
+    attended = attend(q, k, v, batch, batch, View(True), scaled=True, dropout=0.0)
     spread = torch.randn(1).expand(41, 2, 32)
-    ours = torch.autograd.grad(mixed, (q, k, v), spread, retain_graph=True)
-    for one, other in zip(ours, torch.autograd.grad(mixed, (q, k, v), spread.contiguous()), strict=True):
+    ours = torch.autograd.grad(attended, (q, k, v), spread, retain_graph=True)
+    for one, other in zip(ours, torch.autograd.grad(attended, (q, k, v), spread.contiguous()), strict=True):
         assert torch.equal(one, other)
 
 
@@ -185,11 +185,11 @@ def test_a_sequence_is_the_same_with_any_neighbours():
     torch.manual_seed(0)
     q, k, v = (torch.randn(40, 2, 32) for _ in range(3))
 
-    def mixed(lengths, rows):
+    def attended(lengths, rows):
         (batch,) = batches_of(lengths)
         return attend(q[rows], k[rows], v[rows], batch, batch, View(True), scaled=True, dropout=0.0)
 
-    assert torch.equal(mixed([7, 30, 3], slice(0, 40))[7:37], mixed([30], slice(7, 37)))
+    assert torch.equal(attended([7, 30, 3], slice(0, 40))[7:37], attended([30], slice(7, 37)))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "qwen3"])
@@ -204,7 +204,7 @@ def test_dropout_in_attention_works_under_autocast(family):
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "modernbert"])
 def test_under_autocast_on_a_gpu_rotated_heads_reach_the_kernel_for_variable_lengths(family, monkeypatch):
-    """With tensors that have a device and a shape but no numbers."""
+    """With fake tensors."""
     chosen = []
 
     def kernel(q, k, v, *_):
@@ -237,7 +237,7 @@ def test_long_sequences_with_a_window_take_our_kernel_and_without_one_torchs():
 
     assert is_ours(2048, 64) and is_ours(512, None) and is_ours(2048, None, dropout=0.1)
     assert not is_ours(2048, None)
-    assert not is_ours(2048, 2047)  # a window over everything is none
+    assert not is_ours(2048, 2047)  # a window over everything is no window
 
 
 @needs_kernels

@@ -1,4 +1,4 @@
-"""Small claims about single bricks."""
+"""Single modules: dropout, loss, heads, positions, families, activations."""
 
 import pytest
 import torch
@@ -77,7 +77,7 @@ def test_tied_parameters_are_one_before_and_after_a_round_trip(tmp_path):
 
 
 @given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 100))
-def test_rotary_scores_depend_on_the_distance_alone(i, j, shift):
+def test_rotary_scores_depend_only_on_the_distance(i, j, shift):
     q, k = torch.randn(2, 1, 1, 8, generator=torch.Generator().manual_seed(0)).unbind()
 
     def score(a, b):
@@ -187,7 +187,7 @@ def test_impossible_models_are_refused_in_a_sentence(call, says):
         call()
 
 
-def test_a_window_holds_beside_a_relative_bias():
+def test_a_window_works_together_with_a_relative_bias():
     model = weft.create(
         "modernbert",
         vocabulary=40,
@@ -222,7 +222,7 @@ def test_the_loss_works_under_autocast(block, monkeypatch):
         assert (a - b).norm() < 0.1 * a.norm() + 1e-3
 
 
-def test_the_loss_computes_no_gradient_nobody_wants_and_keeps_none(monkeypatch):
+def test_the_loss_computes_only_the_gradients_that_are_needed_and_keeps_none(monkeypatch):
     head = Head(HeadSpec("causal", 37), 8)
     x, targets = torch.randn(5, 8, requires_grad=True), torch.arange(5)
     calls = []
@@ -251,7 +251,7 @@ def test_a_network_is_one_graph_to_the_compiler(family):
         torch.testing.assert_close(compiled(*arguments), network(*arguments))
 
 
-def test_a_loss_without_gradients_leaves_nothing_behind_for_the_next_with_them():
+def test_a_loss_without_gradients_does_not_affect_the_next_one_with_gradients():
     head = Head(HeadSpec("causal", 37), 8)
     x, targets = torch.randn(5, 8), torch.arange(5)
     with torch.inference_mode():
@@ -263,7 +263,7 @@ def test_a_loss_without_gradients_leaves_nothing_behind_for_the_next_with_them()
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("everywhere", [False, True])
-def test_a_hook_keeps_what_a_layer_gave_before_the_activation(family, everywhere):
+def test_a_hooked_output_is_not_overwritten_by_the_activation(family, everywhere):
     network = weft.create(family, vocabulary=40, layers=1, width=16, heads=2).network.eval()
     layer = (network.encoder or network.decoder).blocks[0].feedforward.up
     kept = []
@@ -283,7 +283,7 @@ def test_a_hook_keeps_what_a_layer_gave_before_the_activation(family, everywhere
         assert torch.equal(network(pack([[1, 2, 3]])), watched)
 
 
-def test_an_activation_leaves_what_it_is_given():
+def test_an_activation_does_not_change_its_input():
     x = torch.randn(5)
     before = x.clone()
     with torch.no_grad():

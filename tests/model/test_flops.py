@@ -1,4 +1,4 @@
-"""The count of arithmetic against torch's own counter."""
+"""FLOPs compared with torch's own counter."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ SHAPE = {"vocabulary": 100, "layers": 3, "width": 32, "heads": 2}
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5", "llama", "qwen3", "modernbert"])
 def test_it_agrees_with_torchs_counter(family, monkeypatch):
-    monkeypatch.setattr(fused_attention, "load_attention_kernels", lambda: None)  # torch sees into no kernel of ours
+    monkeypatch.setattr(fused_attention, "load_attention_kernels", lambda: None)  # opaque to torch
     network = weft.create(family, **SHAPE).network
     kind = next(iter(network.heads))
     batch = pack([np.arange(20), np.arange(20), np.arange(7)])

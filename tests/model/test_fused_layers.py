@@ -1,4 +1,4 @@
-"""The passes between a layer's products are their formulas, forward and backward."""
+"""The C passes equal their formulas, forward and backward."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def seeded():
 
 
 def check(ours, formula, leaves):
-    """Both are functions of the leaves, the second in float64."""
+    """Compare two functions of the leaves, the second in float64."""
     leaves = [leaf.requires_grad_() for leaf in leaves]
     doubles = [leaf.detach().double().requires_grad_() for leaf in leaves]
     found, right = ours(*leaves), formula(*doubles)
@@ -50,7 +50,7 @@ def test_rms_norm(rows, width):
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("kind", ["rms", "layer", "layer without bias"])
-def test_a_norm_beside_the_way_that_goes_on(rows, kind):
+def test_a_norm_and_its_input_with_both_gradients(rows, kind):
     norm = RMSNorm(48, eps=1e-5) if kind == "rms" else nn.LayerNorm(48, bias=kind == "layer")
     names = [name for name, _ in norm.named_parameters()]
     values = [torch.randn(48) for _ in names]
@@ -94,7 +94,7 @@ def test_the_norm_of_a_sum(rows):
     )
 
 
-def test_what_is_dropped_of_a_sum_is_dropped_backward():
+def test_a_sum_uses_one_dropout_mask_forward_and_backward():
     norm, (x, s) = nn.LayerNorm(64), torch.randn(2, 50, 64).unbind()
     x.requires_grad_(), s.requires_grad_()
     torch.manual_seed(3)
@@ -120,14 +120,14 @@ def test_the_gate(rows):
     check(gate, lambda up: F.silu(up[:, :30]) * up[:, 30:], [up])
 
 
-def test_a_gate_keeps_what_is_no_number():
+def test_a_gate_keeps_nan():
     assert gate(torch.full((2, 8), torch.nan)).isnan().all()
 
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("with_norms", [True, False])
 @pytest.mark.parametrize("counts", [(4, 4, 4), (4, 2, 2)])
-def test_heads_made_ready(rows, with_norms, counts):
+def test_prepared_heads(rows, with_norms, counts):
     table = rotary_table(Rotary(100), torch.arange(rows) % 7, 16, torch.float32)
     norms = tuple(RMSNorm(16, eps=1e-6) for _ in range(2)) if with_norms else (None, None)
     gains = [torch.randn(16), torch.randn(16)] if with_norms else []
@@ -187,7 +187,7 @@ def test_the_number_of_threads_changes_nothing(threads):
     torch.testing.assert_close(gradient(), several, atol=0, rtol=1e-6)
 
 
-def test_more_dimensions_take_the_formula():
+def test_tensors_with_more_dimensions_use_the_formula():
     x = torch.randn(2, 3, 8)
     torch.testing.assert_close(gate(x), gate(x.flatten(0, 1)).view(2, 3, 4))
     norm, s = nn.LayerNorm(8), torch.randn(2, 3, 8)
@@ -195,7 +195,7 @@ def test_more_dimensions_take_the_formula():
     torch.testing.assert_close(norm_and_input(norm, x)[0], norm(x))
 
 
-def test_the_way_that_goes_on_may_be_the_only_one_that_is_used():
+def test_the_norm_may_be_unused():
     x = torch.randn(4, 8, requires_grad=True)
     for norm in (RMSNorm(8, eps=1e-5), nn.LayerNorm(8)):
         assert torch.equal(torch.autograd.grad(norm_and_input(norm, x)[1].sum(), x)[0], torch.ones(4, 8))
@@ -203,7 +203,7 @@ def test_the_way_that_goes_on_may_be_the_only_one_that_is_used():
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "qwen3", "t5"])
 def test_with_products_in_bfloat16_the_rest_stays_in_fp32(family):
-    """So the hidden states are those of fp32 but for the rounding of the products."""
+    """Hidden states differ from fp32 only by the rounding of the products."""
     network = weft.create(family, vocabulary=30, layers=2, width=32, heads=2, seed=3).network.eval()
     batch = pack([list(range(1, 20)), [4, 5, 6]])
     target = (pack([[1, 2, 3], [4, 5]]),) if family == "t5" else ()

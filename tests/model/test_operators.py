@@ -1,4 +1,4 @@
-"""Our kernels as operators of torch: what compiles, exports, shards or fakes a network sees them or goes without."""
+"""The C kernels as torch operators: under compile, export, DTensor and fake tensors they work or are bypassed."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ ops = torch.ops.weft
 
 
 def calls():
-    """Each operator with arguments that it takes."""
+    """Each operator with valid arguments."""
     x, s, grad = torch.randn(3, 7, 12).unbind()
     gain, bias, heads = torch.randn(12), torch.randn(12), torch.randn(7, 8, 6)
     table = rotary_table(Rotary(10), torch.arange(7), 6, torch.float32)
@@ -50,7 +50,7 @@ def calls():
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_an_operator_is_as_it_is_registered(number):
+def test_operators_pass_torchs_own_checks(number):
     torch.manual_seed(0)
     operator, arguments = list(calls())[number]
     opcheck(operator.default, arguments)
@@ -64,7 +64,7 @@ def gradients(network, run):
 
 
 @pytest.mark.parametrize("family", ["bert", "qwen3", "modernbert"])
-def test_a_compiled_network_calls_them_and_gives_the_same(family):
+def test_a_compiled_network_calls_the_operators_and_gives_the_same(family):
     network = weft.create(family, vocabulary=50, layers=1, width=64, heads=4, seed=1).network.eval()
     graphs = []
 
@@ -94,7 +94,7 @@ def test_dropout_is_traced_too():
 
 
 class OfTokens(torch.nn.Module):
-    """A program takes tensors."""
+    """torch.export takes tensors as arguments."""
 
     def __init__(self, network):
         super().__init__()
@@ -105,7 +105,7 @@ class OfTokens(torch.nn.Module):
 
 
 @pytest.mark.parametrize("family", ["bert", "qwen3"])
-def test_an_exported_network_gives_the_same_without_us(family):
+def test_an_exported_network_gives_the_same_without_the_operators(family):
     network = OfTokens(weft.create(family, vocabulary=50, layers=2, width=64, heads=4, seed=1).network.eval())
     program = torch.export.export(network, (BATCH.tokens,))
     assert not [node for node in program.graph.nodes if "weft" in str(node.target)]
@@ -114,7 +114,7 @@ def test_an_exported_network_gives_the_same_without_us(family):
 
 
 @pytest.mark.parametrize("family", ["bert", "qwen3", "modernbert"])
-def test_a_network_without_numbers_gives_shapes(family):
+def test_a_network_of_fake_tensors_gives_shapes(family):
     network = weft.create(family, vocabulary=50, layers=1, width=64, heads=4).network
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         weights = {name: mode.from_tensor(weight) for name, weight in network.named_parameters()}
@@ -132,7 +132,7 @@ def mesh(tmp_path):
 
 
 @pytest.mark.parametrize("how", [Shard(0), Replicate()])
-def test_tensors_that_are_shared_out_take_the_formulas(mesh, how):
+def test_dtensors_use_the_formulas(mesh, how):
     torch.manual_seed(0)
     x, s, up = torch.randn(33, 16), torch.randn(33, 16), torch.randn(33, 32)
     norm, rms = torch.nn.LayerNorm(16), RMSNorm(16, eps=1e-6)
@@ -147,10 +147,10 @@ def test_tensors_that_are_shared_out_take_the_formulas(mesh, how):
         torch.testing.assert_close(one, other.full_tensor(), atol=1e-5, rtol=1e-5)
 
 
-def test_heads_that_are_shared_out_take_the_formula_and_an_operator_refuses_them_with_a_sentence(mesh):
+def test_dtensor_heads_use_the_formula_and_an_operator_refuses_them_with_a_sentence(mesh):
     q, k, v = (distribute_tensor(torch.randn(33, 2, 16), mesh, [Replicate()]) for _ in range(3))
-    mixed = attend(q, k, v, BATCH, BATCH, View(), scaled=True, dropout=0.0)
+    attended = attend(q, k, v, BATCH, BATCH, View(), scaled=True, dropout=0.0)
     plain = attend(*(x.full_tensor() for x in (q, k, v)), BATCH, BATCH, View(), scaled=True, dropout=0.0)
-    torch.testing.assert_close(mixed.full_tensor(), plain, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(attended.full_tensor(), plain, atol=1e-5, rtol=1e-5)
     with pytest.raises(NotImplementedError, match=r"weft\.gate"):
         ops.gate(q.flatten(1))

@@ -112,7 +112,7 @@ def test_positions_starts_and_runs_describe_the_batch():
 
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.integers(1, 60))
-def test_batches_hold_every_sequence_once_and_at_most_so_many_tokens(lengths, most):
+def test_batches_hold_every_sequence_once_and_respect_the_token_limit(lengths, most):
     parts = group_by_tokens(lengths, most)
     assert [index for part in parts for index in part] == list(range(len(lengths)))
     assert all(len(part) == 1 or sum(lengths[i] for i in part) <= most for part in parts)

@@ -1,8 +1,8 @@
-"""Loss curves of three tiny runs, kept: a change that moves them was meant to, or is a mistake.
+"""Stored loss curves of three tiny runs: a change that moves them is intended, or a mistake.
 
-`PYTHONPATH=scripts python tests/train/test_golden.py` writes them anew. The tolerance is for other CPUs'
-rounding, nothing else. Without dropout: what it drops differs with and without a C compiler; and at a
-moderate rate, at which differences of rounding do not grow.
+`PYTHONPATH=scripts python tests/train/test_golden.py` rewrites them. The tolerance allows only other CPUs' rounding.
+The runs have no dropout, because its mask differs with and without a C compiler, and a moderate learning rate, at which
+rounding differences do not grow.
 """
 
 import json
@@ -27,7 +27,7 @@ def curve(family, place):
 
 
 @pytest.mark.parametrize("family", RECIPES)
-def test_the_loss_curve_is_the_kept_one(family, tmp_path):
+def test_the_loss_curve_is_the_stored_one(family, tmp_path):
     assert curve(family, tmp_path) == pytest.approx(json.loads(GOLDEN.read_text())[family], abs=2e-3)
 
 
