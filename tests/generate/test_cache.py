@@ -7,7 +7,7 @@ import torch
 import oracle
 import weft
 from random_models import SHAPES, make_random
-from weft.generate import cache, layouts
+from weft.generate import layouts, slab
 from weft.generate.decoder import Decoder
 from weft.generate.prepare import prepared
 
@@ -55,7 +55,7 @@ def test_cached_equals_uncached_whatever_tells_positions(family, positions):
 
 
 def test_cached_equals_uncached_without_a_compiler(monkeypatch):
-    for room in (layouts, cache):
+    for room in (layouts, slab):
         monkeypatch.setattr(room, "load_generation_kernels", lambda: None)
     for family in ("gpt2", "t5"):
         model = make_random(family)

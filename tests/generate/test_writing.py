@@ -187,7 +187,7 @@ def test_unknown_characters_are_named(letters):
 
 
 def test_streams_are_of_one_prompt_and_not_of_beams(letters):
-    for how, words in (({"beams": 2}, "nothing to stream"), ({"n": 2}, "one answer")):
+    for how, words in (({"beams": 2}, "cannot be streamed"), ({"n": 2}, "one answer")):
         with pytest.raises(InputError, match=words):
             letters.stream("a", **how)
     with pytest.raises(InputError, match="one prompt"):

@@ -4,7 +4,8 @@
     start_end_tokens   the model's start, end and banned tokens
     framing            prefix and separator of a model tuned to answer
     prompts            texts or ids in, the decoder's and encoder's token ids out
-    cache              keys and values of the tokens read so far
+    slab               keys and values in memory
+    cache              keys and values of the tokens read so far, and of the source
     decoder            one step: tokens in, the next token's logits out
     next_token         penalties, filters, sampling
     write              greedy decoding and sampling
