@@ -1,4 +1,4 @@
-"""weft as a process of its own: the console script, and `python -m weft`."""
+"""The console script `weft`, and `python -m weft`."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from weft.corpus import engine
 
 def start() -> None:
     engine.is_command = True
-    if os.name == "nt":  # where a pipe has the encoding of the country, in which most texts cannot be written
+    if os.name == "nt":  # where pipes have a regional encoding that cannot hold most texts
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             use_utf8(stream)
     try:
@@ -20,7 +20,7 @@ def start() -> None:
 
 
 def use_utf8(stream: Any) -> None:
-    if stream is not None:  # a program without a console has none
+    if stream is not None:  # None in a program without a console
         stream.reconfigure(encoding="utf-8", errors=stream.errors)
 
 

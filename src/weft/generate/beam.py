@@ -111,9 +111,8 @@ def search(
     decoder.share_source(settings.beams)
     searches = [[_Search(beams, most, settings) for _ in range(groups)] for most in mosts]
     running = list(range(len(prompts)))
-    wanted = (
-        max(2, 1 + len(spec.start_end.end_ids)) * beams
-    )  # so many that enough go on, even if all ends are among them
+    # Enough proposals that `beams` of them continue even if every end token is among them.
+    wanted = max(2, 1 + len(spec.start_end.end_ids)) * beams
 
     for step in range(max(mosts)):
         raw = decoder.logits.log_softmax(-1)

@@ -123,7 +123,7 @@ def _typical(probabilities: Tensor, mass: float) -> Tensor:
     return probabilities.masked_fill(~keeps, 0.0)
 
 
-def likeliest(scores_RV: Tensor) -> Tensor:
+def most_probable(scores_RV: Tensor) -> Tensor:
     # On a CPU numpy's argmax is ten times as fast as torch's.
     return torch.from_numpy(scores_RV.numpy().argmax(-1)) if scores_RV.device.type == "cpu" else scores_RV.argmax(-1)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from weft.generate.decoder import Decoder, Ids
-from weft.generate.next_token import RandomStreams, Rules, draw_tokens, filtered_probabilities, likeliest
+from weft.generate.next_token import RandomStreams, Rules, draw_tokens, filtered_probabilities, most_probable
 from weft.generate.settings import Settings
 from weft.generate.start_end_tokens import StartEndTokens
 from weft.generate.text import Text
@@ -85,11 +85,10 @@ def write_steps(
         if spec.wants_log_probs:
             log_probs = decoder.logits.log_softmax(-1)
         scores = rules.apply(decoder.logits, step, [row.most for row in rows])
-        tokens = (
-            likeliest(scores)
-            if chances is None
-            else draw_tokens(*filtered_probabilities(scores, settings), chances.at(step))
-        )
+        if chances is None:
+            tokens = most_probable(scores)
+        else:
+            tokens = draw_tokens(*filtered_probabilities(scores, settings), chances.at(step))
         rules.note(tokens)
         for row, token in zip(rows, tokens.tolist(), strict=True):
             row.add(token, spec.start_end.end_ids)
