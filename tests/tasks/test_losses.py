@@ -1,19 +1,16 @@
 """Losses and gradients of a packed batch: those of transformers, one example after another; and of a step in pieces,
-those of the whole. A CRF against the sum over all taggings.
+those of the whole.
 """
 
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from task_models import PAIRS, TEXTS, WORDS, in_text, make, save
@@ -22,7 +19,6 @@ from weft.interchange.weight_map import plan
 from weft.objectives.objective import head_scores, scaled_loss
 from weft.tasks.answer import Answer, Gold
 from weft.tasks.classify import Classify, MultiLabel
-from weft.tasks.crf import Crf, allowed_transitions
 from weft.tasks.example import Example
 from weft.tasks.intent import Intent, IntentGold
 from weft.tasks.pair import Pair
@@ -276,126 +272,6 @@ def test_a_step_in_pieces_has_the_gradient_of_the_whole(case):
         assert loss == pytest.approx(found[0][0], rel=1e-5)
         for name, step in moved.items():
             torch.testing.assert_close(step, found[0][1][name], atol=2e-5, rtol=1e-4)
-
-
-ENTITIES = ("O", "B-A", "I-A", "B-B", "I-B")
-PARTS_OF_SPEECH = ("DET", "NOUN", "VERB")
-label_sets = st.sampled_from([ENTITIES, ENTITIES[:3], PARTS_OF_SPEECH, ("B", "I"), ("I-A", "B-A", "O")])
-seeds = st.integers(0, 2**20)
-
-
-def random_crf(labels, seed: int, scale: float = 1.0) -> Crf:
-    crf = Crf(labels)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in crf.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
-    return crf
-
-
-def taggings(crf: Crf, labels, logits: torch.Tensor) -> dict[tuple[int, ...], torch.Tensor]:
-    """Every well-formed tagging, with its score by the formula."""
-    allowed, begins = allowed_transitions(labels)
-    found = {}
-    for tags in product(range(len(labels)), repeat=len(logits)):
-        if begins[tags[0]] and all(allowed[a, b] for a, b in pairwise(tags)):
-            score = crf.start[tags[0]] + crf.end[tags[-1]] + sum(logits[place, tag] for place, tag in enumerate(tags))
-            found[tags] = score + sum(crf.transitions[a, b] for a, b in pairwise(tags))
-    return found
-
-
-@given(label_sets, st.integers(1, 4), seeds)
-def test_a_crf_sums_over_all_taggings_and_finds_the_best(labels, length, seed):
-    crf = random_crf(labels, seed)
-    logits = torch.randn(length, len(labels), generator=torch.Generator().manual_seed(seed + 1), requires_grad=True)
-    scored = taggings(crf, labels, logits)
-    best = max(scored, key=lambda tags: scored[tags])
-    assert crf.best(logits.detach()) == list(best)
-    for tags in (best, min(scored)):
-        loss = crf.loss(logits[None], torch.tensor([tags]), torch.tensor([length]))
-        expected = torch.stack(list(scored.values())).logsumexp(0) - scored[tags]
-        torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
-        weights = [logits, *crf.parameters()]
-        ours, theirs = (
-            torch.autograd.grad(value, weights, retain_graph=True, materialize_grads=True) for value in (loss, expected)
-        )
-        for one, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
-
-
-@given(label_sets, st.lists(st.integers(1, 5), min_size=1, max_size=4), seeds)
-def test_what_stands_behind_the_end_of_a_sentence_does_not_matter(labels, lengths, seed):
-    crf, generator = random_crf(labels, seed), torch.Generator().manual_seed(seed)
-    logits = torch.randn(len(lengths), max(lengths), len(labels), generator=generator) * 100
-    tags = torch.randint(len(labels), logits.shape[:2], generator=generator)
-    alone = [
-        crf.loss(logits[[row], :length], tags[[row], :length], torch.tensor([length]))
-        for row, length in enumerate(lengths)
-    ]
-    together = crf.loss(logits, tags, torch.tensor(lengths))
-    torch.testing.assert_close(together, torch.stack(alone).sum(), rtol=1e-5, atol=1e-2)
-
-
-@given(st.sampled_from([ENTITIES, ("I-A", "B-A", "O")]), st.integers(1, 30), seeds, st.sampled_from([1.0, 30.0, 300.0]))
-def test_a_crf_never_says_what_is_not_well_formed(labels, length, seed, scale):
-    crf = random_crf(labels, seed, scale)
-    logits = torch.randn(length, len(labels), generator=torch.Generator().manual_seed(seed)) * scale
-    logits[:, [number for number, label in enumerate(labels) if label.startswith("I-")]] += scale
-    tags = [labels[number] for number in crf.best(logits)]
-    for before, tag in zip(["O", *tags], tags, strict=False):
-        assert not tag.startswith("I-") or before in ("B" + tag[1:], tag)
-
-
-def test_tags_that_are_no_parts_of_entities_may_follow_in_any_order():
-    for labels in (PARTS_OF_SPEECH, ("B", "I", "O"), ("I-A", "NOUN")):
-        allowed, begins = allowed_transitions(labels)
-        assert allowed.all()
-        assert begins.all()
-
-
-def test_a_crf_on_a_network_has_the_loss_of_its_sentences_one_by_one():
-    task = WITH_CRF.task
-    built, reader = make(task, "bert", length=64)
-    task.prepare(built.network, TAGGED)
-    crf = built.network.get_submodule("crf")
-    crf.load_state_dict(random_crf(TAGS, 3).state_dict(), strict=False)
-    batch = batch_of(task, task.inputs(TAGGED, reader))
-    total = scaled_loss(built.network, batch, batch.counts) * batch.counts["tag"]
-    alone = []
-    for number in range(len(TAGGED)):
-        (one,) = task.inputs(TAGGED[number : number + 1], reader)
-        part = batch_of(task, [one])
-        logits = built.network.head("token")(built.network(part.packed), part.packed, part.answers["tag"].rows)
-        tags = tuple(TAGS.index(tag) for tag in TAGGED[number].gold)
-        if len(tags) <= 7:
-            scored = taggings(crf, TAGS, logits)
-            alone.append(torch.stack(list(scored.values())).logsumexp(0) - scored[tags])
-        else:
-            alone.append(crf.loss(logits[None], torch.tensor([tags]), torch.tensor([len(tags)])))
-    torch.testing.assert_close(total, torch.stack(alone).sum(), rtol=1e-4, atol=1e-3)
-
-
-def test_an_entity_that_a_window_cuts_or_that_begins_without_a_piece_is_still_well_formed():
-    """Else the right tagging would be a forbidden one, and its loss would drown all others."""
-    task = WITH_CRF.task
-    built, reader = make(task, "bert", length=8)
-    task.prepare(built.network, TAGGED)
-    long = Example(("Alice",) * 30, ("B-PER", *["I-PER"] * 29))
-    odd = Example(("\u200b", "Alice", "\u0007", "Rabbit"), ("B-PER", "I-PER", "O", "B-PER"))
-    inputs = task.inputs([long, odd], reader)
-    assert len(inputs) > 4
-    batch = batch_of(task, inputs)
-    assert scaled_loss(built.network, batch, batch.counts).item() < 20
-
-
-def test_a_batch_without_any_piece_has_no_loss():
-    task = WITH_CRF.task
-    built, reader = make(task, "bert")
-    task.prepare(built.network, TAGGED)
-    for kind in (task, replace(task, crf=False)):
-        batch = batch_of(kind, kind.inputs([Example(("\u200b",), ("O",))], reader))
-        assert scaled_loss(built.network, batch, batch.counts).item() == 0.0
-        assert head_scores(built.network, batch)["right/tag"] == 0.0
 
 
 def test_balanced_weights_are_those_of_sklearn():
