@@ -9,7 +9,7 @@ from weft.api.model import Model, load
 from weft.commands.corpus import reading_in
 from weft.commands.printing import print_facts
 from weft.commands.tasks import evaluate_task, print_judged
-from weft.errors import InputError
+from weft.errors import InputError, RecipeError
 from weft.metrics.rounding import interval_text, rounded
 from weft.sources.documents import read_documents
 from weft.sources.files import is_corpus, list_files
@@ -85,13 +85,16 @@ def _evaluate_text(
     with standard_input_as_file([_held_out(path) for path in paths], format) as found:
         listing = list_files(found, reading.format)
         listing.say_passed_over()
-        scores = score_texts(
-            model.network,
-            model.tokenizer,
-            lambda: _limited(listing.files, reading, limit_bytes),
-            (lambda: _limited(train, reading, None)) if train else None,
-            _trained_length(model),
-        )
+        try:
+            scores = score_texts(
+                model.network,
+                model.tokenizer,
+                lambda: _limited(listing.files, reading, limit_bytes),
+                (lambda: _limited(train, reading, None)) if train else None,
+                _trained_length(model),
+            )
+        except RecipeError as error:  # the tokenizer has no mask token, or no sentinels
+            raise InputError(f"{_name(model)}: {error} To evaluate it at a task, name the task with --task.") from None
     seconds = time.perf_counter() - began
     verdict = _verdict(scores, len(listing.files))
     results = {
