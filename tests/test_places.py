@@ -24,14 +24,14 @@ def test_no_command_writes_to_an_address(name, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 2
-    assert "s3://bucket/a corpus is not a place on this machine" in capsys.readouterr().err
+    assert "s3://bucket/a corpus is not on this machine" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 def test_python_does_not_either(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with (
-        pytest.raises(FolderError, match="gs://bucket/x is not a place"),
+        pytest.raises(FolderError, match="gs://bucket/x is not on this machine"),
         replace_folder(Path("gs://bucket/x"), mark=""),
     ):
         pass

@@ -1,4 +1,4 @@
-"""Line charts as SVG: two axes, a few round ticks, a label at the end of each line, values under the pointer."""
+"""Line charts as SVG, with a label at the end of each curve and the values at the pointer."""
 
 import json
 import math
@@ -35,7 +35,7 @@ class Curve:
 
 
 def smooth(points: list[tuple[float, float]], share: float = 0.02) -> list[tuple[float, float]]:
-    """A running mean over a share of the points, and not more points than can be seen."""
+    """A running mean over a share of the points, thinned to about `_MOST_POINTS`."""
     reach = max(0, round(len(points) * share / 2))
     means = []
     for index in range(0, len(points), max(1, len(points) // _MOST_POINTS)):
@@ -81,13 +81,13 @@ def chart(lines: list[Curve], axis: str) -> str:
 
 
 def _filled(script: str, values: dict[str, Any]) -> str:
-    """In one pass, so that a value may hold the name of another. `<` would let a value end the script."""
+    """Fills in all values in one pass, as a value may contain another's name. `<` could end the script."""
     told = {name: json.dumps(value).replace("<", "\\u003c") for name, value in values.items()}
     return re.sub(rf"\b({'|'.join(told)})\b", lambda found: told[found[1]], script)
 
 
 def standalone(lines: list[Curve], axis: str) -> str:
-    """As a file of its own."""
+    """The chart as a separate SVG file, without the script."""
     drawing = chart(lines, axis).partition("<script>")[0]
     return drawing.replace('role="img">', f'role="img" xmlns="http://www.w3.org/2000/svg">{_STYLE}', 1) + "\n"
 
@@ -98,7 +98,7 @@ def _range(values: list[float]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers between the two."""
+    """About five round numbers between `low` and `high`."""
     rough = (high - low) / about
     unit = 10 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
@@ -107,7 +107,7 @@ def _ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def _label_places(wanted: list[float], apart: float = 16) -> list[float]:
-    """Labels move down until none covers another."""
+    """Moves labels down until none overlaps another."""
     placed: dict[int, float] = {}
     free = -math.inf
     for index in sorted(range(len(wanted)), key=wanted.__getitem__):

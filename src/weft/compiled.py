@@ -1,12 +1,11 @@
-"""C beside Python: a source file, compiled once for this machine and kept in the user's cache.
+"""C kernels, compiled once for this machine and kept in the user's cache.
 
-What lies there is named by its source, compiler and processor. Without a compiler there is no library: every kernel has
-its formula in torch as a fallback. Why a kernel does not serve is kept, for `weft info` and a run's log. Symbols
-of OpenMP are those that torch has loaded, so both share one pool of threads.
+The name of a library depends on its source, compiler and processor. Without a compiler there are no kernels; each has a
+fallback in torch. The reason why kernels are missing is kept for `weft info` and a run's log. OpenMP symbols are those
+that torch has loaded, so both share one thread pool.
 
-Kernels that take tensors of a network are operators of torch (`torch.ops.weft`), so that fake tensors and
-`torch.compile` see their shapes. Defined without the layers of `torch.library.custom_op`: a call and its gradient cost
-10 µs more through them than a bare function of Python, with `custom_op` 40.
+Kernels on network tensors are torch operators (`torch.ops.weft`), so that fake tensors and `torch.compile` know their
+shapes. They do not use `torch.library.custom_op`: it adds 40 µs to a call with its gradient, this way 10 µs.
 """
 
 import ctypes
@@ -27,13 +26,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes, is_in_torch_dispatch_mode
 
-# Not fast-math, whatever CC may say: exponentials round by adding and subtracting, which it would take out.
+# No fast-math, even if CC asks for it: it would remove the additions and subtractions that round in exponentials.
 _FLAGS = ("-O3", "-march=native", "-fno-fast-math", "-fno-math-errno", "-fopenmp", "-shared", "-fPIC")
-_COMPILER_SECONDS = 60  # for a compiler to finish
+_COMPILER_SECONDS = 60  # until the compiler is stopped
 _PLAIN_TYPES = (Tensor, nn.Parameter)
 _OPERATORS = torch.library.Library("weft", "DEF")
 
-Kernel = Any  # a function of ctypes
+Kernel = Any  # a ctypes function
 _Kernels = TypeVar("_Kernels")
 
 _is_forked = False
@@ -41,7 +40,7 @@ _reasons: dict[str, str | None] = {}
 
 
 class KernelsMissing(Exception):
-    """Kernels cannot serve here; the text says why."""
+    """Kernels are not available; the message says why."""
 
 
 def _note_fork() -> None:
@@ -54,15 +53,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def threads(wanted: int | None = None) -> int:
-    """So many, or as many as torch has; one in a forked process: OpenMP's threads do not come along, and waiting for
-    them would be for ever.
+    """The number of threads for a kernel: `wanted`, default torch's. 1 in a forked process, which has no OpenMP threads
+    and would wait for them forever.
     """
     return 1 if _is_forked else wanted or torch.get_num_threads()
 
 
 def operator(schema: str, compute: Callable[..., Any], shapes: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.ops.weft.<name>`, to be called with plain tensors, below autograd. `shapes` gives the same tensors as
-    `compute`, without their numbers.
+    """Registers `torch.ops.weft.<name>`, for plain tensors, below autograd. `shapes` returns tensors with the shapes of
+    the result of `compute`.
     """
     name = schema.partition("(")[0]
     _OPERATORS.define(schema)
@@ -71,7 +70,7 @@ def operator(schema: str, compute: Callable[..., Any], shapes: Callable[..., Any
     registered = getattr(torch.ops.weft, name).default
 
     def call(*given: Any) -> Any:
-        # Where nobody looks on, straight there: the dispatcher takes 10 µs, a tenth of a tiny model's step in all.
+        # Called directly outside of tracing: the dispatcher takes 10 µs, in total a tenth of a tiny model's step.
         is_watched = torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
         return registered(*given) if is_watched else compute(*given)
 
@@ -79,17 +78,17 @@ def operator(schema: str, compute: Callable[..., Any], shapes: Callable[..., Any
 
 
 def are_plain(*tensors: Tensor) -> bool:
-    """Tensors with memory of their own, on CPU, in fp32. Others (DTensors, fake ones) have formulas of torch."""
-    for x in tensors:  # a loop, as this is asked for every pass of every step
+    """Whether all are ordinary fp32 CPU tensors. Others (DTensors, fake tensors) use the fallback in torch."""
+    for x in tensors:  # a loop: this runs in every pass of every step
         if type(x) not in _PLAIN_TYPES or x.dtype is not torch.float32 or x.device.type != "cpu":
             return False
-    return not torch.compiler.is_exporting()  # into a program that runs without us
+    return not torch.compiler.is_exporting()  # an exported program runs without weft
 
 
 def load_tried(
     name: str, load: Callable[[], _Kernels], trials: Sequence[Callable[[_Kernels], bool]]
 ) -> _Kernels | None:
-    """The kernels, tried before they are trusted; none where they cannot be had, and `why_missing` says why."""
+    """Loads and tests kernels. Returns None if they are missing or wrong; `why_missing` has the reason."""
     _reasons[name] = None
     try:
         with _undisturbed():
@@ -104,13 +103,13 @@ def load_tried(
 
 
 def why_missing(name: str) -> str | None:
-    """Of kernels that were asked for; none if they serve."""
+    """Why these kernels are missing; None if they are available."""
     return _reasons[name]
 
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Real tensors on CPU with gradients, whatever the caller has set."""
+    """Resets the torch modes of the caller: real CPU tensors with gradients."""
     with (
         _disable_current_modes(),
         torch.device("cpu"),
@@ -122,11 +121,11 @@ def _undisturbed() -> Iterator[None]:
 
 
 def open_library(source: Path) -> ctypes.CDLL:
-    """Raises `KernelsMissing` where that cannot be."""
+    """Compiles and opens a library. Raises KernelsMissing if that is not possible."""
     library = _compiled(source)
     try:
         return ctypes.CDLL(str(library))
-    except OSError:  # cut off, or made for another system with this home: once more
+    except OSError:  # truncated, or made on another system with this home: compile again
         library.unlink(missing_ok=True)
     try:
         return ctypes.CDLL(str(_compiled(source)))
@@ -135,7 +134,7 @@ def open_library(source: Path) -> ctypes.CDLL:
 
 
 def _compiled(source: Path) -> Path:
-    """The library for this source, compiler and processor."""
+    """The path of the library for this source, compiler and processor."""
     compiler, version = _compiler()
     texts = (file.read_text("utf-8") for file in (source, *sorted(source.parent.glob("*.h"))))
     made_of = *texts, *compiler, version, *_FLAGS, platform.machine(), *platform.libc_ver(), _processor()
@@ -153,7 +152,7 @@ def _compiled(source: Path) -> Path:
 
 
 def _compiler() -> tuple[list[str], str]:
-    """The command, and what it says of its version."""
+    """The compiler command and its version."""
     if os.name != "posix":
         raise KernelsMissing("they are compiled on Linux and macOS only")
     command = shlex.split(os.environ.get("CC", "cc"))
@@ -179,7 +178,7 @@ def _run(command: list[str]) -> str:
 
 
 def _cache() -> Path:
-    """A folder that only this user writes to: what lies in it is run."""
+    """The cache folder. Only this user may write to it, because its libraries are executed."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
     except RuntimeError:
@@ -196,7 +195,7 @@ def _cache() -> Path:
 
 @functools.cache
 def _processor() -> str:
-    """What the compiler's -march=native depends on."""
+    """The processor features that -march=native depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""What can go wrong, said to the person it happens to: what was wrong, where, and what to do.
+"""The errors of weft. A message says what was wrong, where, and what to do.
 
-`InputError` and its kinds are what the user can put right (exit code 2); any other `WeftError` is 1. Messages are
-whole sentences without a traceback; `--debug` shows the traceback all the same.
+`InputError` and its subclasses are errors that the user can fix (exit code 2); any other `WeftError` has exit code 1.
+The command line prints the message without a traceback; `--debug` shows the traceback.
 """
 
 import difflib
@@ -17,47 +17,47 @@ class WeftError(Exception):
 
 
 class InputError(WeftError):
-    """Something the user gave cannot be used."""
+    """The user's input cannot be used."""
 
     exit_code = 2
 
 
 class RecipeError(InputError):
-    """A setting is unknown, of the wrong type or impossible together with another."""
+    """A setting is unknown, has the wrong type or conflicts with another."""
 
 
 class FolderError(InputError):
-    """A model, corpus or run folder is missing, broken or not what it should be."""
+    """A model, corpus or run folder is missing, damaged or of another kind."""
 
 
 def suggest(name: str, valid: Iterable[str]) -> str:
-    """A hint to put behind an unknown name: ` (did you mean objective?)`, or nothing if none is near."""
+    """A hint for an unknown name, such as ` (did you mean objective?)`; empty if no valid name is similar."""
     near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def address_in(path: Path | str) -> str | None:
-    """s3://bucket/x, though it was taken for a path; None for a path. A single letter is a drive of Windows."""
+    """The address in a path such as s3:/bucket/x; None for a local path. A single letter is a Windows drive."""
     found = re.search(r"(?:^|/)([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", str(path))
     return f"{found[1]}://{found[2]}" if found else None
 
 
 def refuse_address(path: Path) -> Path:
-    """Where something is to be written. A folder called s3: is nobody's wish."""
+    """Returns an output path. Raises FolderError for an address: otherwise a folder named s3: would be created."""
     if address := address_in(path):
-        raise FolderError(f"{address} is not a place on this machine. Write to a folder here, and copy it from there.")
+        raise FolderError(f"{address} is not on this machine. Write to a local folder and copy it afterwards.")
     return path
 
 
 def not_found(path: Path, hint: str = "") -> str:
-    """The sentence for an input that is not there."""
+    """The message for a missing input."""
     if address := address_in(path):
         return f"{address} is not on this machine. Copy it here first (weft corpus fetches http and https addresses)."
     return f"{path} does not exist{hint}."
 
 
 def needs(module: str, extra: str, purpose: str) -> Any:
-    """An optional package, or a sentence that says how to get it."""
+    """Imports an optional package. Raises InputError with the pip command if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -1,9 +1,8 @@
-"""Folders on disk that are whole or absent, whatever happens while they are written.
+"""Atomic writes of files and folders.
 
-`write_file` and `replace_folder` write beside the destination, flush to the disk, and then rename, which the file
-system does at once: a reader sees the old state or the new one. A folder swap carries over files that are not ours,
-so saving into a folder never takes a person's notes with it. `manifest` lists what was written with sizes and
-hashes.
+`write_file` and `replace_folder` write next to the destination, flush to disk, and then rename atomically: a reader
+sees the old state or the new one. Replacing a folder keeps the user's own files in it. `manifest` lists the written
+files with sizes and hashes.
 """
 
 import ctypes
@@ -28,10 +27,10 @@ from weft.progress import say
 IS_POSIX = os.name == "posix"
 fcntl: Any = importlib.import_module("fcntl") if IS_POSIX else None
 msvcrt: Any = importlib.import_module("msvcrt") if os.name == "nt" else None
-LOCKED_BYTE = 2**30  # on Windows a locked byte cannot be read: one that is far behind the text
+LOCKED_BYTE = 2**30  # on Windows a locked byte cannot be read: lock one far after the text
 MANIFEST = "weft.json"
-STALE_SECONDS = 3600.0  # nobody is still writing what nobody touched for an hour
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
+STALE_SECONDS = 3600.0  # an untouched temporary folder is a leftover
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # constants of Linux's renameat2
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -53,16 +52,15 @@ def write_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iterator[Path]:
-    """A new folder to fill; when the block ends it takes the place of `path` in one step.
+    """Yields a new folder, which replaces `path` in one step at the end of the block.
 
-    `mark` is a file that every folder of this kind holds: a folder with other things in it and without the mark is
-    somebody else's, and is refused. From an old folder of this kind everything is carried over but what the new one
-    writes again and what matches a pattern in `ours`.
+    `mark` is a file that every folder of this kind contains. A folder with other contents and without the mark is
+    refused. Files of the old folder are kept unless the new folder has them or they match a pattern in `ours`.
     """
     path = check_place(path, mark=mark)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.glob(f".{path.name}.new-*"):  # of a save that was killed
+        for stale in path.parent.glob(f".{path.name}.new-*"):  # left by a killed process
             if time.time() - stale.stat().st_mtime > STALE_SECONDS:
                 shutil.rmtree(stale, ignore_errors=True)
         new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new-"))
@@ -74,17 +72,15 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
 
 
 def check_place(path: Path, *, mark: str) -> Path:
-    """Where a folder of the kind with this `mark` can be written, as an absolute path; or an error."""
+    """The absolute path of an output folder. Raises FolderError if it cannot be written or holds other things."""
     try:
         path = refuse_address(path).resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise FolderError(f"{path} is not a path that can be written: {error}.") from None
     if path.exists() and not path.is_dir():
-        raise FolderError(f"{path} is a file; a folder is to be written there.")
+        raise FolderError(f"{path} is a file, not a folder. Choose another folder.")
     if path == Path.cwd() or path in Path.cwd().parents:
-        raise FolderError(
-            f"{path} is where this program runs; it cannot be replaced from inside. Choose another folder."
-        )
+        raise FolderError(f"{path} is or contains the current folder, which cannot be replaced. Choose another folder.")
     if path.is_dir() and not os.access(path, os.W_OK):
         raise FolderError(f"{path} is read-only.")
     if path.is_dir() and any(path.iterdir()) and not (path / mark).exists():
@@ -93,10 +89,10 @@ def check_place(path: Path, *, mark: str) -> Path:
 
 
 def put_in_place(new: Path, path: Path, *, ours: tuple[str, ...]) -> None:
-    """A finished folder takes the place of `path` in one step; see `replace_folder`. The old one ends up at `new`."""
+    """Replaces `path` by a finished folder in one step; see `replace_folder`. The old folder ends up at `new`."""
     mode = 0o666 & ~_UMASK
     for file in new.rglob("*"):
-        if file.is_file():  # some libraries write files that only their owner can read
+        if file.is_file():  # some libraries write files with owner-only permissions
             file.chmod(mode)
     if path.is_dir():
         _carry_over(path, new, ours)
@@ -108,15 +104,16 @@ def put_in_place(new: Path, path: Path, *, ours: tuple[str, ...]) -> None:
 
 @contextmanager
 def locked(file: Path, otherwise: str) -> Iterator[None]:
-    """Ours alone, until the end of the block or of the process, however it ends. `otherwise` is the sentence for a file
-    that is somebody else's; who has it, and since when, is put behind it.
+    """Holds an exclusive lock until the block or the process ends.
+
+    If another process holds it, raises FolderError with the message `otherwise` and who holds the lock since when.
     """
     with disk_errors(file):
         handle = file.open("ab+")
     with handle:
         if not _take(handle, file):
             raise FolderError(otherwise + _holder(file))
-        if IS_POSIX and not _is_open_as(handle, file):  # its owner put it away while we took hold of it
+        if IS_POSIX and not _is_open_as(handle, file):  # its owner removed it meanwhile
             raise FolderError(otherwise)
         with disk_errors(file):
             handle.truncate(0)
@@ -127,7 +124,7 @@ def locked(file: Path, otherwise: str) -> Iterator[None]:
 
 
 def _take(handle: IO[bytes], file: Path) -> bool:
-    """Whether the system gives us the lock. It takes it back when the process ends."""
+    """Tries to take the lock, which the system releases when the process ends. Returns whether we have it."""
     try:
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,7 +134,7 @@ def _take(handle: IO[bytes], file: Path) -> bool:
     except (BlockingIOError, PermissionError):
         return False
     except OSError as error:  # a file system without locks
-        say(f"{file.parent} cannot be locked ({error.strerror}): do not start anything else that writes to it.")
+        say(f"{file.parent} cannot be locked ({error.strerror}). Do not start another process that writes to it.")
     return True
 
 
@@ -159,7 +156,7 @@ def _is_open_as(handle: IO[bytes], file: Path) -> bool:
 
 @contextmanager
 def private_folder(place: Path) -> Iterator[Path]:
-    """A new folder in `place` that nobody else writes to; gone at the end, unless it was renamed."""
+    """Yields a new temporary folder in `place`, which is removed at the end unless it was renamed."""
     new = Path(tempfile.mkdtemp(dir=place, prefix=".new-"))
     try:
         yield new
@@ -168,7 +165,7 @@ def private_folder(place: Path) -> Iterator[Path]:
 
 
 def rename_unless_there(new: Path, path: Path) -> None:
-    """Whoever is first wins; the others have made the same."""
+    """Renames `new` to `path` unless `path` exists: then another process has written the same."""
     try:
         new.rename(path)
     except OSError as error:
@@ -177,7 +174,7 @@ def rename_unless_there(new: Path, path: Path) -> None:
 
 
 def manifest(folder: Path, **facts: Any) -> dict[str, Any]:
-    """What a folder holds: the facts given, and each file's size and SHA-256."""
+    """The given facts, and the size and SHA-256 of each file in the folder."""
     files = {
         str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
         for file in sorted(folder.rglob("*"))
@@ -187,12 +184,12 @@ def manifest(folder: Path, **facts: Any) -> dict[str, Any]:
 
 
 def known_facts(folder: Path) -> dict[str, Any]:
-    """What its weft.json says; nothing, if it has none (a model of somebody else's)."""
+    """The contents of the folder's weft.json; empty if it has none, as a model from elsewhere."""
     return read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
 
 
 def changed_files(folder: Path) -> list[str]:
-    """Files that are no longer what the folder's manifest says (missing, or other bytes)."""
+    """The files that are missing or differ from the folder's manifest."""
     files = read_json(folder / MANIFEST).get("files")
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         raise FolderError(f"{folder / MANIFEST} has no list of files.")
@@ -204,10 +201,10 @@ def changed_files(folder: Path) -> list[str]:
 
 
 def read_json(path: Path, most_bytes: int = 100_000_000) -> dict[str, Any]:
-    """A JSON object from a file, or a sentence why not."""
+    """Reads a JSON object. Raises FolderError if the file is missing, too large or not a JSON object."""
     try:
         if path.stat().st_size > most_bytes:
-            raise FolderError(f"{path} is larger than {most_bytes:,} bytes, which no {path.name} is.")
+            raise FolderError(f"{path} is larger than {most_bytes:,} bytes, the limit for {path.name}.")
         value = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise FolderError(f"{path} is missing.") from None
@@ -236,14 +233,13 @@ def _carry_over(old: Path, new: Path, ours: tuple[str, ...]) -> None:
 
 
 def _swap(new: Path, path: Path) -> None:
-    """`new` becomes `path`; the old one, if any, ends up at `new`."""
+    """Renames `new` to `path`; an old folder at `path` ends up at `new`."""
     if not path.exists() or not any(path.iterdir()):
         if path.exists() and not IS_POSIX:
             path.rmdir()
-        new.rename(path)  # replaces an empty folder, too, but on Windows
+        new.rename(path)  # also replaces an empty folder, except on Windows
     elif not _exchange(new, path):
-        # Where the system cannot exchange two folders, a kill between these two renames leaves the old one, whole,
-        # under the name beside it.
+        # Without an atomic exchange, a kill between the renames leaves the old folder complete under another name.
         aside = path.with_name(f".{path.name}.old-{os.getpid()}")
         path.rename(aside)
         try:
@@ -270,7 +266,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise FolderError(
-                f"No space left on the disk while writing {path}; what was there before is whole."
+                f"No space left on the disk while writing {path}. The earlier contents are intact."
             ) from error
         raise FolderError(f"{path} cannot be written: {error.strerror or error}.") from error
 
@@ -283,7 +279,7 @@ def _sync_tree(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    if not IS_POSIX and path.is_dir():  # Windows opens no folders, and writes their entries down by itself
+    if not IS_POSIX and path.is_dir():  # Windows cannot open folders and flushes their entries itself
         return
     handle = os.open(path, os.O_RDONLY if IS_POSIX else os.O_RDWR)
     try:
@@ -303,4 +299,4 @@ def _read_umask() -> int:
     return mask
 
 
-_UMASK = _read_umask()  # once: to read it is to set it, for all threads
+_UMASK = _read_umask()  # read once: reading sets it for all threads

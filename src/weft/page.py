@@ -1,4 +1,4 @@
-"""Pages for people: one HTML file each, no network, light and dark. The reports of all rooms look like this."""
+"""HTML for reports: self-contained pages without network access, in light and dark."""
 
 from html import escape
 
@@ -55,7 +55,7 @@ def page(title: str, parts: list[str]) -> bytes:
 
 
 def tiles(values: dict[str, str]) -> str:
-    """The few figures that matter most, large."""
+    """The most important figures, large."""
     shown = [f'<div class="tile"><b>{escape(v)}</b><span>{escape(title)}</span></div>' for title, v in values.items()]
     return f'<div class="tiles">{"".join(shown)}</div>'
 
@@ -70,7 +70,7 @@ def table(rows: list[tuple[str, str]], kind: str = "") -> str:
 
 
 def grid(headings: list[str], rows: list[list[str]], kind: str = "") -> str:
-    """A table with headings; `kind` "texts" if its first column, too, is of texts."""
+    """A table with headings. `kind="texts"` wraps long text in all columns."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     cells = ["".join(f"<td>{escape(value)}</td>" for value in row) for row in rows]
     shown = "".join(f"<tr>{row}</tr>" for row in cells)
@@ -78,7 +78,7 @@ def grid(headings: list[str], rows: list[list[str]], kind: str = "") -> str:
 
 
 def bars(rows: list[tuple[str, float, float, str]]) -> str:
-    """A row for each: its name, a part (dark), the whole (light), and what to write at the end."""
+    """A bar chart. Each row: name, part (dark), whole (light), and the note at the end."""
     longest = max((whole for _, _, whole, _ in rows), default=0) or 1
     shown = [
         f"<span>{escape(name)}</span>"
@@ -91,6 +91,6 @@ def bars(rows: list[tuple[str, float, float, str]]) -> str:
 
 
 def unfold(title: str, samples: list[str]) -> str:
-    """Something to open and look into."""
+    """A title that opens to show samples."""
     inside = "".join(f'<p class="sample">{escape(sample)}</p>' for sample in samples)
     return f"<details><summary>{escape(title)}</summary>{inside}</details>"

@@ -1,3 +1,3 @@
-"""The version of weft, which is written into every folder it makes."""
+"""The version of weft, which is written into every folder."""
 
 VERSION = "0.1.0"
