@@ -202,7 +202,7 @@ def test_evaluate_refuses_data_that_it_cannot_judge_by(tuned, tmp_path):
         ([good, tmp_path / "lines.txt"], "lines.txt is lines of text, and "),
         ([good, "--train", given], "no column that looks like the label"),
         ([good, "--task", "pair"], "no column that looks like the second"),
-        ([good, "--task", "tag"], "cannot do tag as it is: its head fits classify, pair"),
+        ([good, "--task", "tag"], "cannot do tag: its head fits classify, pair"),
         ([good, "--task", "clasify"], "There is no task 'clasify' (did you mean classify?)"),
         ([good, "--encoding", "utf-9"], "There is no encoding 'utf-9'"),
         ([good, "-o", tmp_path / "lines.txt"], "is a file; the reports need a folder"),
