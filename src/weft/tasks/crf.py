@@ -94,11 +94,11 @@ class Crf(nn.Module):
         steps = logits.shape[1]
         forward = [self.start.double() + self.bar_start + logits[:, 0]]
         for place in range(1, steps):
-            forward.append((forward[-1][:, :, None] + moves).logsumexp(1) + logits[:, place])
+            forward.append(_log_matmul(forward[-1], moves) + logits[:, place])
         end = self.end.double().expand_as(logits[:, 0])
         backward = [end]
         for place in range(steps - 1, 0, -1):
-            further = (moves + (logits[:, place] + backward[0])[:, None]).logsumexp(2)
+            further = _log_matmul(logits[:, place] + backward[0], moves.T)
             backward.insert(0, torch.where((place < lengths)[:, None], further, end))
         picked = [torch.stack(rows, 1).gather(2, tags[:, :, None])[:, :, 0] for rows in (forward, backward)]
         before, after = picked[0], picked[1]
@@ -108,6 +108,14 @@ class Crf(nn.Module):
         given = both + after[:, 1:] - total - alone[:, :-1]  # log p(y_t | y_t−1)
         found = torch.cat([alone[:, :1], torch.where(self.continues[tags[:, 1:]], given, alone[:, 1:])], 1)
         return found.exp().clamp(max=1.0)
+
+
+def _log_matmul(scores_SL: Tensor, moves_LL: Tensor) -> Tensor:
+    """log Σ_i exp(scores[s, i] + moves[i, j]): a matrix product unless its numbers would underflow."""
+    top = scores_SL.max(1, keepdim=True).values
+    if bool((top - scores_SL).max() > 500):
+        return (scores_SL[:, :, None] + moves_LL).logsumexp(1)
+    return ((scores_SL - top).exp() @ moves_LL.exp()).log() + top
 
 
 def viterbi(logits: np.ndarray, moves: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[int]:
