@@ -73,14 +73,14 @@ class PromptReader:
             if len(ids) > most:
                 raise InputError(f"{what} has {len(ids)} tokens; this model reads at most {most}.")
             assert self.start_end.start_id is not None  # set for every encoder–decoder
-            asked = EncodedPrompt([self.start_end.start_id], ids, is_text)
+            encoded = EncodedPrompt([self.start_end.start_id], ids, is_text)
         else:
             if not ids and self.start_end.start_id is None:
                 raise InputError(f"{what} is empty, and this model has no start token.")
-            asked = EncodedPrompt(ids or [self.start_end.start_id or 0], None, is_text)
+            encoded = EncodedPrompt(ids or [self.start_end.start_id or 0], None, is_text)
         if self.limit is not None and not settings.slide:
-            self._check_fits(asked.prompt, what, settings)
-        return asked
+            self._check_fits(encoded.prompt, what, settings)
+        return encoded
 
     def _framed(self, framing: Framing, ids: list[int], history: Sequence[Turn], settings: Settings) -> list[int]:
         engine, limits = self.tokenizer.engine, [self.limit, framing.most_tokens]
@@ -110,12 +110,12 @@ class PromptReader:
                 f"all. Ask for at most {room} new tokens, or use slide (--slide)."
             )
 
-    def most(self, asked: EncodedPrompt, settings: Settings) -> int:
+    def most(self, encoded: EncodedPrompt, settings: Settings) -> int:
         """The most new tokens for this prompt: as set, or what fits."""
         if settings.max_new_tokens is not None:
             return settings.max_new_tokens
         most = max(DEFAULT_NEW_TOKENS, settings.min_new_tokens)
-        return most if self.limit is None or settings.slide else min(most, self.limit - len(asked.prompt) + 1)
+        return most if self.limit is None or settings.slide else min(most, self.limit - len(encoded.prompt) + 1)
 
     def ids_of(self, prompt: Any, what: str) -> list[int]:
         ids = self._encode(prompt, what) if isinstance(prompt, str) else whole_numbers(prompt, what)

@@ -55,9 +55,9 @@ class Scorer:
         return [self._source(source, f"Source {place}") for place, source in enumerate(listed)]
 
     def _source(self, source: Any, what: str) -> list[int]:
-        asked = self.reader.read(source, what, Settings())
-        assert asked.source is not None
-        return asked.source
+        encoded = self.reader.read(source, what, Settings())
+        assert encoded.source is not None
+        return encoded.source
 
     def choose(self, prompt: str, options: Sequence[str], *, normalize: Normalize, details: bool) -> Any:
         """The most probable option after the prompt; with `details` all of them, most probable first."""
@@ -97,11 +97,11 @@ class Scorer:
     def _answers(self, prompt: str, options: Sequence[str]) -> tuple[list[int], list[int] | None, list[list[int]]]:
         """The decoder's prompt, the encoder's source, and the tokens of each option."""
         if self.reader.has_source or (self.reader.framing and self.reader.start_end.end_ids):
-            asked = self.reader.read(prompt, "The prompt", Settings())
+            encoded = self.reader.read(prompt, "The prompt", Settings())
             answers = [self._answer(option, f"Option {place}") for place, option in enumerate(options)]
             if empty := [option for option, answer in zip(options, answers, strict=True) if not answer]:
                 raise InputError(f"The option {empty[0]!r} has no tokens, so it cannot be chosen.")
-            return asked.prompt, asked.source, answers
+            return encoded.prompt, encoded.source, answers
         # Tokenized together with the prompt: a token may span the border.
         whole = [
             self._started(self.reader.ids_of(prompt + one, f"With option {n}, the prompt"))

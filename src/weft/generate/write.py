@@ -69,11 +69,11 @@ def write_steps(
     spec: DecodeSpec,
     rows: Sequence[ActiveSequence],
     sources: Sequence[Ids] | None,
-    chances: RandomStreams | None,
+    randoms: RandomStreams | None,
     copies: int = 1,
 ) -> Iterator[None]:
     """Each step adds one token to every unfinished row, until all are finished. `copies` neighbouring rows share a
-    prompt and a source. With `chances` tokens are sampled, without they are the most probable ones.
+    prompt and a source. With `randoms` tokens are sampled, without they are the most probable ones.
     """
     settings = spec.settings
     decoder = _read(spec, rows, sources, copies)
@@ -85,10 +85,10 @@ def write_steps(
         if spec.wants_log_probs:
             log_probs = decoder.logits.log_softmax(-1)
         scores = rules.apply(decoder.logits, step, [row.most for row in rows])
-        if chances is None:
+        if randoms is None:
             tokens = most_probable(scores)
         else:
-            tokens = draw_tokens(*filtered_probabilities(scores, settings), chances.at(step))
+            tokens = draw_tokens(*filtered_probabilities(scores, settings), randoms.at(step))
         rules.note(tokens)
         for row, token in zip(rows, tokens.tolist(), strict=True):
             row.add(token, spec.start_end.end_ids)
@@ -106,7 +106,7 @@ def write_steps(
             tokens = tokens[torch.as_tensor(staying, device=tokens.device)]
             decoder.keep(staying)
             rules.keep(staying)
-            chances = None if chances is None else chances.of(staying)
+            randoms = None if randoms is None else randoms.of(staying)
         if any(row.is_full(spec.limit) for row in rows):
             decoder = _read(spec, rows, sources)
         else:

@@ -52,13 +52,13 @@ class Writer:
         """An answer per prompt; a list of them, best first, if `n` > 1. With `details`, `Generation`s."""
         alone, listed = as_list(prompts)
         spec = self._spec(given, details=details)
-        asked = [self.reader.read(prompt, f"Prompt {place}", spec.settings) for place, prompt in enumerate(listed)]
-        answers = self._answer(asked, spec, progress=progress)
+        encoded = [self.reader.read(prompt, f"Prompt {place}", spec.settings) for place, prompt in enumerate(listed)]
+        answers = self._answer(encoded, spec, progress=progress)
         shown: list[Any] = answers
         if not details:
             shown = [
                 [answer.text if one.is_text else answer.tokens for answer in row]
-                for one, row in zip(asked, answers, strict=True)
+                for one, row in zip(encoded, answers, strict=True)
             ]
         if spec.settings.n == 1:
             shown = [row[0] for row in shown]
@@ -74,42 +74,44 @@ class Writer:
         alone, listed = as_list(prompt)
         if not alone:
             raise InputError("stream takes one prompt; for several use generate.")
-        asked = self.reader.read(listed[0], "The prompt", spec.settings, history)
-        row = self._row(asked, spec, streams=asked.is_text)
-        return self._pieces(asked, row, write_steps(spec, [row], self._sources([asked]), self._chances([asked], spec)))
+        encoded = self.reader.read(listed[0], "The prompt", spec.settings, history)
+        row = self._row(encoded, spec, streams=encoded.is_text)
+        return self._pieces(
+            encoded, row, write_steps(spec, [row], self._sources([encoded]), self._random_streams([encoded], spec))
+        )
 
-    def _pieces(self, asked: EncodedPrompt, row: ActiveSequence, steps: Iterator[None]) -> Iterator[Any]:
+    def _pieces(self, encoded: EncodedPrompt, row: ActiveSequence, steps: Iterator[None]) -> Iterator[Any]:
         while row.finish is None:
             with plain_inference(self.network):  # never around a yield, or the caller would be in inference mode
                 next(steps)
-            if not asked.is_text:
+            if not encoded.is_text:
                 yield row.tokens[-1]
             elif row.text is not None and (piece := row.text.ready()):
                 yield piece
-        if asked.is_text and row.text is not None and (piece := row.text.rest()):
+        if encoded.is_text and row.text is not None and (piece := row.text.rest()):
             yield piece
 
-    def _answer(self, asked: list[EncodedPrompt], spec: DecodeSpec, *, progress: bool) -> list[list[Generation]]:
-        chances, n = self._chances(asked, spec), spec.settings.n
-        answers: list[list[Generation]] = [[] for _ in asked]
-        batches = list(self._batches(asked, spec))
+    def _answer(self, encoded: list[EncodedPrompt], spec: DecodeSpec, *, progress: bool) -> list[list[Generation]]:
+        randoms, n = self._random_streams(encoded, spec), spec.settings.n
+        answers: list[list[Generation]] = [[] for _ in encoded]
+        batches = list(self._batches(encoded, spec))
         for batch in track(batches, "Writing", unit="batches") if progress else batches:
-            part = [asked[place] for place in batch.places]
+            part = [encoded[place] for place in batch.places]
             with plain_inference(self.network):
                 if spec.settings.strategy == "beam":
                     found = self._search(part, spec)
                 else:
                     rows = [place * n + copy for place in batch.places for copy in batch.copies]
-                    found = self._write(part, spec, len(batch.copies), None if chances is None else chances.of(rows))
+                    found = self._write(part, spec, len(batch.copies), None if randoms is None else randoms.of(rows))
             for place, answer in zip(batch.places, found, strict=True):
                 answers[place] += answer
         return answers
 
     def _write(
-        self, asked: list[EncodedPrompt], spec: DecodeSpec, copies: int, chances: RandomStreams | None
+        self, encoded: list[EncodedPrompt], spec: DecodeSpec, copies: int, randoms: RandomStreams | None
     ) -> list[list[Generation]]:
-        rows = [self._row(one, spec) for one in asked for _ in range(copies)]
-        for _ in write_steps(spec, rows, self._sources(asked), chances, copies):
+        rows = [self._row(one, spec) for one in encoded for _ in range(copies)]
+        for _ in write_steps(spec, rows, self._sources(encoded), randoms, copies):
             pass
         answers = []
         for row in rows:
@@ -118,18 +120,18 @@ class Writer:
             answers.append(Generation(row.tokens, text, row.finish, sum(row.log_probs), row.log_probs))
         return [answers[start : start + copies] for start in range(0, len(answers), copies)]
 
-    def _search(self, asked: list[EncodedPrompt], spec: DecodeSpec) -> list[list[Generation]]:
+    def _search(self, encoded: list[EncodedPrompt], spec: DecodeSpec) -> list[list[Generation]]:
         stops = spec.settings.stop
         most = 4 * max(map(len, stops), default=0) + 8  # tokens at the end in which a new stop string must lie
 
         def holds_stop(place: int, tokens: list[int]) -> bool:
-            before = [*self._before(asked[place].prompt), *tokens[:-most]]
+            before = [*self._before(encoded[place].prompt), *tokens[:-most]]
             text = new_text(self.reader.tokenizer, before, tokens[-most:])
             return any(stop in text for stop in stops)
 
-        mosts = [self.reader.most(one, spec.settings) for one in asked]
+        mosts = [self.reader.most(one, spec.settings) for one in encoded]
         ends_text = holds_stop if stops else None
-        found = search(spec, [one.prompt for one in asked], self._sources(asked), mosts, ends_text)
+        found = search(spec, [one.prompt for one in encoded], self._sources(encoded), mosts, ends_text)
         return [
             [
                 Generation(
@@ -137,15 +139,15 @@ class Writer:
                 )
                 for text in texts[: spec.settings.n]
             ]
-            for one, texts in zip(asked, found, strict=True)
+            for one, texts in zip(encoded, found, strict=True)
         ]
 
-    def _row(self, asked: EncodedPrompt, spec: DecodeSpec, *, streams: bool = False) -> ActiveSequence:
+    def _row(self, encoded: EncodedPrompt, spec: DecodeSpec, *, streams: bool = False) -> ActiveSequence:
         """Text is made during generation only for streams and stop strings."""
         text = None
         if streams or spec.settings.stop:
-            text = Text(self.reader.tokenizer, self._before(asked.prompt), spec.settings.stop)
-        return ActiveSequence(asked.prompt, self.reader.most(asked, spec.settings), text)
+            text = Text(self.reader.tokenizer, self._before(encoded.prompt), spec.settings.stop)
+        return ActiveSequence(encoded.prompt, self.reader.most(encoded, spec.settings), text)
 
     def _before(self, prompt: Sequence[int]) -> Sequence[int]:
         """The prompt whose text is continued. An encoder–decoder's start token is no text."""
@@ -157,8 +159,8 @@ class Writer:
         kept = tokens[:-1] if tokens and tokens[-1] in spec.start_end.end_ids else tokens
         return before_stop(new_text(self.reader.tokenizer, self._before(prompt), kept), spec.settings.stop)
 
-    def _sources(self, asked: Sequence[EncodedPrompt]) -> list[list[int]] | None:
-        return [one.source for one in asked if one.source is not None] if self.reader.has_source else None
+    def _sources(self, encoded: Sequence[EncodedPrompt]) -> list[list[int]] | None:
+        return [one.source for one in encoded if one.source is not None] if self.reader.has_source else None
 
     def _spec(self, given: dict[str, Any], *, details: bool) -> DecodeSpec:
         settings, own, vocabulary = settings_of(given, self.recommended), self.reader.start_end, self.reader.vocabulary
@@ -182,15 +184,15 @@ class Writer:
             self.network, settings, start_end, most, self.reader.limit if settings.slide else None, details
         )
 
-    def _chances(self, asked: Sequence[EncodedPrompt], spec: DecodeSpec) -> RandomStreams | None:
+    def _random_streams(self, encoded: Sequence[EncodedPrompt], spec: DecodeSpec) -> RandomStreams | None:
         settings = spec.settings
         if settings.strategy != "sample":
             return None
         seed = secrets.randbits(63) if settings.seed is None else settings.seed
-        prompts = [one.prompt if one.source is None else one.source for one in asked for _ in range(settings.n)]
+        prompts = [one.prompt if one.source is None else one.source for one in encoded for _ in range(settings.n)]
         return RandomStreams.seeded(seed, prompts)
 
-    def _batches(self, asked: Sequence[EncodedPrompt], spec: DecodeSpec) -> Iterator[_Batch]:
+    def _batches(self, encoded: Sequence[EncodedPrompt], spec: DecodeSpec) -> Iterator[_Batch]:
         """Prompts of similar length together, as many rows as the cache has room for. Many answers to one prompt may
         need several batches.
         """
@@ -200,12 +202,12 @@ class Writer:
         else:
             rows = settings.n
         batch, limit = list[int](), 1
-        for place in order_by_length([one.source or one.prompt for one in asked]):
+        for place in order_by_length([one.source or one.prompt for one in encoded]):
             if batch and (len(batch) + 1) * rows > limit:
                 yield _Batch(batch, copies)
                 batch = []
             if not batch:  # the longest of its batch
-                width = len(asked[place].prompt) + spec.most + len(asked[place].source or ())
+                width = len(encoded[place].prompt) + spec.most + len(encoded[place].source or ())
                 limit = max(1, min(_MOST_BATCH_ROWS, _MOST_CACHE_BYTES // (width * self._bytes_per_token)))
             if len(copies) > limit:
                 yield from (_Batch([place], copies[start : start + limit]) for start in range(0, len(copies), limit))
