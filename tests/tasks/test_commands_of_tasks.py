@@ -146,7 +146,7 @@ def test_evaluating_leaves_out_what_is_no_example_and_counts_unknown_labels_as_w
     )
 
 
-def test_long_texts_are_cut_and_said_to_be(tuned, tmp_path):
+def test_long_texts_are_truncated_and_counted(tuned, tmp_path):
     rows = [*rows_of("classify", 3), {"text": "good " * 600, "label": "pos"}]
     data = write_rows(tmp_path / "data.jsonl", rows)
     said = weft("evaluate", tuned("classify") / "model", data, "-o", tmp_path, "--json")
@@ -178,7 +178,7 @@ def test_a_report_does_not_replace_that_of_a_run(tuned, tmp_path):
     ("task", "baseline", "package"),
     [("classify", True, "sklearn"), ("translate", False, "sacrebleu"), ("reply", True, "sacrebleu")],
 )
-def test_a_package_that_is_not_there_is_missed_at_once(task, baseline, package, tmp_path, monkeypatch):
+def test_a_missing_package_is_an_error_before_training(task, baseline, package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     said = finetune(tmp_path, task, baseline=baseline)
     why = f"to evaluate {task}" if package == "sacrebleu" else "for the baseline"
@@ -265,7 +265,7 @@ def test_a_foreign_classifier_answers_as_transformers_does(foreign):
     ("score", "similarity", []), ("span", "answer", []), ("causal", "reply", ["--task", "reply"]),
     ("seq2seq", "translate", ["--task", "translate"]),
 ])  # fmt: skip
-def test_a_foreign_folder_can_be_judged_by_its_head(name, task, options, foreign, tmp_path):
+def test_a_foreign_folder_is_evaluated_by_its_head(name, task, options, foreign, tmp_path):
     data = write_rows(tmp_path / "data.jsonl", rows_of(task, 3))
     found = json.loads(weft("evaluate", foreign / name, data, *options, "--json").out)
     assert (found["task"], found["examples"]) == (task, 3)
@@ -294,7 +294,7 @@ def test_a_folder_that_cannot_answer_says_why(name, options, reason, foreign, tm
         assert reason in weft("evaluate", foreign / name, data, *options).sentence
 
 
-def test_what_is_no_model_folder_is_said_to_be_none(tuned, tmp_path):
+def test_a_path_without_a_model_is_refused(tuned, tmp_path):
     (tmp_path / "file").write_text("")
     assert "is not a model folder: it has no config.json." in weft("predict", tmp_path, "good").sentence
     assert "file is a file, not a model folder" in weft("predict", tmp_path / "file", "good").sentence
@@ -331,7 +331,7 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     assert "finetune.seed was 0 and is 7" in finetune(tmp_path, "classify", "--resume", seed=7).sentence
 
 
-def test_a_run_does_not_go_on_with_other_data(tmp_path):
+def test_a_run_is_not_resumed_with_other_data(tmp_path):
     assert finetune(tmp_path, "classify").code == 0
     write_rows(tmp_path / "train.jsonl", rows_of("classify", 41))
     again = weft("finetune", tmp_path / "recipe.yml", "-o", tmp_path / "run", "--resume")
@@ -362,7 +362,7 @@ def test_several_seeds_are_run_and_the_best_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("has_test", [True, False])
-def test_seeds_of_a_model_that_writes_are_told_apart_by_the_loss_and_judged_by_its_first_figure(tmp_path, has_test):
+def test_seeds_of_a_writing_task_are_compared_by_loss_and_scored_by_the_main_metric(tmp_path, has_test):
     file = str(write_rows(tmp_path / "train.jsonl", rows_of("summarize")))
     data = {"train": file} | ({"test": file} if has_test else {})
     results = json.loads(finetune(tmp_path, "summarize", "--json", seeds=2, data=data).out)

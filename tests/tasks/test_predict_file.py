@@ -1,4 +1,4 @@
-"""`weft predict --file`: a line for every row, whatever happens; and what it will not go on with."""
+"""`weft predict --file`: a line for every row, and what it refuses to resume."""
 
 import json
 import random
@@ -39,7 +39,7 @@ def with_ids(answers: list[dict], ids: list) -> list[dict]:
     return [{"id": number, **answer} for number, answer in zip(ids, answers, strict=True)]
 
 
-def test_a_blank_line_has_an_answer_too_so_that_lines_stay_in_step(model, tmp_path):
+def test_every_row_has_a_line_also_a_blank_one(model, tmp_path):
     file = tmp_path / "lines.txt"
     file.write_text("good\n\nbad\n  \t\nfine film")
     said = weft("predict", model, "--file", file)
@@ -50,7 +50,7 @@ def test_a_blank_line_has_an_answer_too_so_that_lines_stay_in_step(model, tmp_pa
     assert "2 of 5 rows could not be answered; their lines say why." in said.err
 
 
-def test_a_file_of_any_name_is_read_as_it_is_said_to_be(model, tmp_path):
+def test_format_overrides_the_file_name(model, tmp_path):
     expected = library.load(model).predict(["good", "bad"])
     for name, format, text, ids in [
         ("a.dat", "text", "good\nbad\n", [1, 2]),
@@ -62,19 +62,19 @@ def test_a_file_of_any_name_is_read_as_it_is_said_to_be(model, tmp_path):
         assert said.lines == with_ids(expected, ids)
 
 
-def test_blank_lines_at_the_beginning_are_no_reason_to_stop(model, tmp_path):
+def test_blank_lines_at_the_beginning_are_skipped_when_columns_are_guessed(model, tmp_path):
     said = weft("predict", model, "--file", write_lines(tmp_path / "lines.txt", [""] * 450 + ["good"]))
     assert len(said.lines) == 451 and ["error" in line for line in said.lines] == [True] * 450 + [False]
 
 
-def test_lines_in_another_encoding_are_said_and_the_others_answered(model, tmp_path):
+def test_lines_in_another_encoding_are_errors_and_the_others_answered(model, tmp_path):
     (tmp_path / "mixed.txt").write_bytes(b"good\ncaf\xe9\nbad\n")
     said = weft("predict", model, "--file", tmp_path / "mixed.txt")
     assert said.lines[1] == {"id": 2, "error": "mixed.txt, line 2 is not UTF-8 at byte 4."}
     assert len(weft("predict", model, "--file", tmp_path / "mixed.txt", "--encoding", "latin-1").lines) == 3
 
 
-def test_broken_rows_of_json_are_said_and_the_others_answered(model, tmp_path):
+def test_broken_rows_of_json_are_errors_and_the_others_answered(model, tmp_path):
     rows = ['{"text": "good"}', "no JSON", '{"text": 5}', '{"txt": "bad"}', "[1]", '{"text": "\\ud800"}']
     said = weft("predict", model, "--file", write_lines(tmp_path / "rows.jsonl", rows))
     assert "label" in said.lines[0]
@@ -122,7 +122,7 @@ def test_a_file_without_a_row_to_answer_is_refused(content, reason, model, tmp_p
     assert reason in weft("predict", model, "--file", tmp_path / "rows.csv").sentence
 
 
-def test_what_is_asked_for_must_make_sense(model, tmp_path):
+def test_contradicting_options_are_refused(model, tmp_path):
     file, folder = write_lines(tmp_path / "lines.txt", ["good"]), tmp_path / "folder"
     folder.mkdir()
     for arguments, reason in [
@@ -177,7 +177,7 @@ def numbered(tuned, tmp_path):
 
 @pytest.fixture
 def stopped(numbered, tmp_path, monkeypatch):
-    """Answers that end behind the third piece of ten rows, and the command that wrote them."""
+    """Answers that end after the third piece of ten rows, and the command that wrote them."""
     model, file = numbered
     output = tmp_path / "answers.jsonl"
     answered, pieces = predict_file._answered, []
@@ -209,7 +209,7 @@ def test_a_resumed_file_is_the_same_as_an_unbroken_one(cut, stopped):
     assert [file.name for file in output.parent.iterdir() if file.name.startswith(".")] == []
 
 
-def test_what_was_begun_with_something_else_is_not_gone_on_with(stopped, tuned, tmp_path):
+def test_output_of_another_request_is_not_resumed(stopped, tuned, tmp_path):
     output, command = stopped
     output.write_bytes(output.read_bytes()[:-3])
     held = output.read_bytes()
@@ -246,7 +246,7 @@ def test_a_file_that_is_not_ours_is_not_touched(numbered, tmp_path):
     assert notes.read_text() == "my notes\nwithout an end" and file.read_bytes() == held
 
 
-def test_with_all_answered_there_is_nothing_left_to_do(numbered, tmp_path):
+def test_resuming_a_finished_output_does_nothing(numbered, tmp_path):
     model, file = numbered
     output = tmp_path / "answers.jsonl"
     command = ["predict", model, "--file", file, "-o", output, "--resume", "--json"]
@@ -287,7 +287,7 @@ def test_two_processes_do_not_write_one_file(numbered, tmp_path):
     assert not list(tmp_path.glob(".answers*"))
 
 
-def test_who_reads_one_line_only_ends_it_without_a_complaint(model, tmp_path):
+def test_a_reader_that_stops_early_causes_no_traceback(model, tmp_path):
     file = write_lines(tmp_path / "lines.txt", texts_of(6000))
     command = [sys.executable, "-m", "weft", "predict", model, "--file", file]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
