@@ -77,12 +77,10 @@ def test_yes_and_no_are_words_and_numbers_are_numbers(recipe):
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**9), 10**9))
 def test_every_number_survives_an_override(number, whole):
-    from weft.recipe.file import _set
+    from weft.recipe.file import _parsed
 
-    tree = {}
-    _set(tree, f"a={number!r}")
-    _set(tree, f"b={whole}")
-    assert tree == {"a": number, "b": whole}
+    assert _parsed(f"a={number!r}") == ("a", number)
+    assert _parsed(f"b={whole}") == ("b", whole)
 
 
 def test_a_missing_or_huge_recipe_is_refused(tmp_path):
