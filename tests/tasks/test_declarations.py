@@ -3,12 +3,14 @@
 import ast
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import weft
 from weft.recipe.finetune import DataSection, FinetuneSection
 from weft.tasks.catalog import TASKS, metric_title
 from weft.tasks.classify import Classify, MultiLabel
+from weft.tasks.example import Example
 from weft.tasks.task import Task
 
 SOURCE = Path(weft.__file__).parent
@@ -79,6 +81,9 @@ def test_the_threshold_is_kept_with_the_model_and_decides_which_labels_are_predi
     task = Classify.from_section(section, None)
     assert isinstance(task, MultiLabel) and Classify.from_facts(task.facts(), ()).threshold == 0.2
     assert Classify.from_facts(MultiLabel().facts(), ()).threshold == 0.5
+    answer = np.asarray([0.3, 0.1, 0.6])
+    for threshold, labels in ((0.2, ["c", "a"]), (0.5, ["c"])):
+        assert MultiLabel(("a", "b", "c"), threshold=threshold).shown(Example("", None), answer)["labels"] == labels
     assert "threshold" not in MultiLabel().facts()  # as in models of earlier versions
 
 

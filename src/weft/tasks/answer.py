@@ -150,9 +150,9 @@ class Answer(ScoredTask):
         return answer_figures([answer[0].text for answer in answers], [_texts(example) for example in examples])
 
     def judge(self, examples: Sequence[Example], answers: Sequence[list[AnswerSpan]]) -> Judged:
-        said = [(answer[0].text, _texts(example)) for answer, example in zip(answers, examples, strict=True)]
-        f1 = np.asarray([overlap(text, golds) for text, golds in said])
-        right = np.asarray([exact(text, golds) for text, golds in said])
+        predicted = [(answer[0].text, _texts(example)) for answer, example in zip(answers, examples, strict=True)]
+        f1 = np.asarray([overlap(text, golds) for text, golds in predicted])
+        right = np.asarray([exact(text, golds) for text, golds in predicted])
         contexts = [example.given[1] for example in examples]
         intervals = {name: clustered_mean_interval(each, contexts) for name, each in (("f1", f1), ("exact", right))}
         sure = np.asarray([_probabilities(answer)[0] for answer in answers])
@@ -160,8 +160,8 @@ class Answer(ScoredTask):
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[list[AnswerSpan]]]:
         questions, contexts = (list(side) for side in zip(*(one.given for one in examples), strict=True))
-        said = AnswerOverlap().predict(contexts, questions)
-        return "word overlap with the question", [[AnswerSpan(text, -1, -1, 0.0)] for text in said]
+        predicted = AnswerOverlap().predict(contexts, questions)
+        return "word overlap with the question", [[AnswerSpan(text, -1, -1, 0.0)] for text in predicted]
 
     def shown(self, example: Example, answer: list[AnswerSpan], *, details: bool = False) -> dict[str, Any]:
         probabilities = _probabilities(answer)

@@ -99,7 +99,7 @@ class Cutter:
                 (found.add if known[-1] else found.discard)(place)
         return found
 
-    def said(self) -> str:
+    def in_words(self) -> str:
         """In words: "unicode and 345 learned rules"."""
         return f"{self.name} and {len(self.rules):,} learned rules" if self.rules else self.name
 
@@ -213,15 +213,15 @@ class CutPositions:
     def rules(self, name: str) -> dict[str, bool]:
         """Level by level: rules correct what the base and the earlier levels get wrong."""
         base = [i in base_cuts(name, one.text) for one in self.chunks for i in range(1, len(one.text))]
-        said = np.asarray(base, bool)
+        decided = np.asarray(base, bool)
         found: dict[str, bool] = {}
         for column in self.contexts.T:
-            weights = (self.counts, self.counts * self.right, self.counts * (said != self.right))
+            weights = (self.counts, self.counts * self.right, self.counts * (decided != self.right))
             total, cuts, wrong = (np.bincount(column, weight, len(self.names)) for weight in weights)
             left = np.minimum(cuts, total - cuts)
             is_rule = (wrong - left >= _FEWEST_CORRECTED) & (left <= (1 - _PURITY) * total)
             is_rule[0] = False
-            said = np.where(is_rule[column], (2 * cuts > total)[column], said)
+            decided = np.where(is_rule[column], (2 * cuts > total)[column], decided)
             found |= {self.names[i]: bool(2 * cuts[i] > total[i]) for i in np.flatnonzero(is_rule)}
         return found
 

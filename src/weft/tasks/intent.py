@@ -186,8 +186,8 @@ class Intent(ScoredTask):
     def judge(self, examples: Sequence[Example], answers: Sequence[Any]) -> Judged:
         right = self._right(examples, answers)
         exact = right.all(-1).astype(float)
-        gold, said = [one.gold.tags for one in examples], [tags for _, tags in answers]
-        slot_f1 = sum_intervals(entity_counts(gold, said)[1], entity_figures_from_counts)["f1"]
+        gold, predicted = [one.gold.tags for one in examples], [tags for _, tags in answers]
+        slot_f1 = sum_intervals(entity_counts(gold, predicted)[1], entity_figures_from_counts)["f1"]
         intervals = {"exact": mean_interval(exact), "intent": mean_interval(right[:, 0]), "slot_f1": slot_f1}
         intents = with_unseen(self.intents, (one.gold.intent for one in examples))
         numbers = [intents.index(one.gold.intent) for one in examples]
@@ -195,7 +195,7 @@ class Intent(ScoredTask):
         tables = [
             class_table(intents, matrix, "Intents"),
             *confusion_table(intents, matrix),
-            score_table("Slots", list(per_type(gold, said).items())),
+            score_table("Slots", list(per_type(gold, predicted).items())),
         ]
         sure = np.asarray([float(probabilities.max()) for probabilities, _ in answers])
         return Judged(self.figures(examples, answers), intervals, exact, (1 - exact) * sure, tables)

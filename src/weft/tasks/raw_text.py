@@ -107,20 +107,20 @@ def from_raw_text(
         return None
     places = {number: cutter.places(cut.text) for number, cut in known}
     anew = [(number, cut) for number, cut in known if places[number] != list(cut.places)]
-    asked = [Example(tuple(cut.text[a:b] for a, b in places[number]), None, text=cut.text) for number, cut in anew]
-    said = dict(enumerate(tags)) | dict(
-        zip((number for number, _ in anew), answer(asked) if asked else (), strict=True)
+    others = [Example(tuple(cut.text[a:b] for a, b in places[number]), None, text=cut.text) for number, cut in anew]
+    predicted = dict(enumerate(tags)) | dict(
+        zip((number for number, _ in anew), answer(others) if others else (), strict=True)
     )
     counts, both, of_all = np.zeros((len(known), 1, 3), np.int64), 0, 0
     for row, (number, cut) in enumerate(known):
-        ours = set(_items(places[number], said[number], entities=entities))
+        ours = set(_items(places[number], predicted[number], entities=entities))
         theirs = set(_items(cut.places, gold[number], entities=entities))
         counts[row, 0] = len(ours & theirs), len(ours - theirs), len(theirs - ours)
         both += len(set(places[number]) & set(cut.places))
         of_all += len(places[number]) + len(cut.places)
     given = sum(cut.text == examples[number].text for number, cut in known)
     facts = {
-        "cut_by": cutter.said(),
+        "cut_by": cutter.in_words(),
         "text": "of the data" if given == len(known) else "words joined as text is written" if not given else "mixed",
         "sentences_rebuilt": round(1 - len(anew) / len(known), 4),
         "word_f1": round(2 * both / max(of_all, 1), 4),

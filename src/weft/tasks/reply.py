@@ -60,10 +60,10 @@ class Reply(Translate):
         return _reply_metrics(nats, bytes_of(examples), candidate_cosines(pairs, ranked))
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
-        _, said = super().baseline(train, examples)
+        _, predicted = super().baseline(train, examples)
         return (
             "TF-IDF (hits@1), byte 6-grams (bits per byte), the reply to the most similar prompt (other metrics)",
-            said,
+            predicted,
         )
 
     def judge(self, examples: Sequence[Example], answers: Sequence[str]) -> Judged:

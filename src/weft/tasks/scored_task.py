@@ -131,7 +131,7 @@ def answer_inputs(
     and its hidden states, to sum a loss.
     """
     device = next(network.parameters()).device
-    said: list[Any] = [None] * len(inputs)
+    predicted: list[Any] = [None] * len(inputs)
     with torch.inference_mode():
         for part in groups(inputs) if parts is None else parts:
             picked = [inputs[i] for i in part]
@@ -140,9 +140,9 @@ def answer_inputs(
             if on_batch is not None:
                 on_batch(task.batch(picked, packed).to(device), hidden)
             for index, piece in zip(part, task.pieces(network, hidden, packed, picked), strict=True):
-                said[index] = piece
+                predicted[index] = piece
     of_each: list[list[tuple[Input, Any]]] = [[] for _ in examples]
-    for one, piece in zip(inputs, said, strict=True):
+    for one, piece in zip(inputs, predicted, strict=True):
         of_each[one.example].append((one, piece))
     return [task.join(example, pieces) for example, pieces in zip(examples, of_each, strict=True)]
 

@@ -150,7 +150,7 @@ class Tag(ScoredTask):
         cutter = choose_cutter([cut for example in train if (cut := cut_of(example)) is not None])
         if cutter.rebuilt is not None:
             say(
-                f"Raw text is cut into words by {cutter.said()}: {cutter.rebuilt:.1%} of the held-out sentences "
+                f"Raw text is cut into words by {cutter.in_words()}: {cutter.rebuilt:.1%} of the held-out sentences "
                 "get exactly the words of the data."
             )
         return replace(self, cutter=cutter)

@@ -87,8 +87,8 @@ class LabelledSplit:
         return found
 
 
-def paths_of(said: Paths, base: Path) -> list[Path]:
-    return [base / path for path in ([said] if isinstance(said, str) else said)]
+def paths_of(given: Paths, base: Path) -> list[Path]:
+    return [base / path for path in ([given] if isinstance(given, str) else given)]
 
 
 def open_rows(paths: Sequence[Path], data: DataSection) -> Iterator[Record | BadRecord]:
@@ -103,22 +103,22 @@ def named(paths: Sequence[Path]) -> str:
 def columns_of(
     rows: Iterator[Record | BadRecord],
     task: Task | type[Task],
-    said: Mapping[str, Any],
+    named_columns: Mapping[str, Any],
     where: str,
     *,
     with_gold: bool = True,
 ) -> tuple[RoleColumns, list[str], Iterator[Record | BadRecord]]:
     """The column of each role, sentences about guesses, and the rows from the start."""
     sample, good = _sample(rows, where)
-    unasked = () if with_gold else task.gold_roles
-    wanted = [COLUMN_ROLES[role] for role in task.roles if role not in unasked]
-    needed = {role: column for role, column in said.items() if role not in (*unasked, *task.optional_roles)}
+    left_out = () if with_gold else task.gold_roles
+    wanted = [COLUMN_ROLES[role] for role in task.roles if role not in left_out]
+    needed = {role: column for role, column in named_columns.items() if role not in (*left_out, *task.optional_roles)}
     columns, guesses = find_columns(good, wanted, needed, where)
     for role in task.optional_roles:
-        column = said.get(role, role)
+        column = named_columns.get(role, role)
         if column not in columns.values() and any(column in row.values for row in good):
             columns[role] = column
-        elif role in said:
+        elif role in named_columns:
             raise InputError(f"{where} has no column {column!r}, which the recipe names as the {role}.")
     return columns, guesses, chain(sample, rows)
 

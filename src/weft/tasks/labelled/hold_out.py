@@ -39,17 +39,21 @@ class HeldOut:
 
     def sentence(self, where: str) -> str:
         total = len(self.held) + len(self.kept)
-        said = f"No validation data is given, so {len(self.held):,} of the {total:,} examples of {where} are held out."
+        sentence = (
+            f"No validation data is given, so {len(self.held):,} of the {total:,} examples of {where} are held out."
+        )
         if self.leaking:
             return (
-                f"{said} Nearly all examples share texts, so {self.leaking:,} of these share one with training, and "
+                f"{sentence} Nearly all examples share texts, so {self.leaking:,} of these share one with training: "
                 "their scores are too high. Give validation data (finetune.data.validation)."
             )
         if self.groups < len(self.held):
-            said += f" Examples that share a text stay together, in {self.groups:,} groups."
+            sentence += f" Examples that share a text stay together, in {self.groups:,} groups."
         if self.phrases:
-            said += f" {self.phrases:,} short or common phrases stay in training, although held-out texts contain them."
-        return said
+            sentence += (
+                f" {self.phrases:,} short or common phrases stay in training, although held-out texts contain them."
+            )
+        return sentence
 
 
 def hold_out(task: Task, examples: Sequence[Example], seed: int, where: str) -> HeldOut:

@@ -53,16 +53,16 @@ def find_overlap(task: Task, splits: Mapping[str, LabelledSplit]) -> list[str]:
             how = (f"shares {what} with {{}}", f"share {what} with {{}}")
         for rows, kind in ((same, ("is also in {}", "are also in {}")), (like, how)):
             if rows.any():
-                said = kind[int(rows.sum() > 1)].format(f"the {first} data")
-                found.append(_sentence(task, second, said, examples[second], rows))
+                how_it_overlaps = kind[int(rows.sum() > 1)].format(f"the {first} data")
+                found.append(_sentence(task, second, how_it_overlaps, examples[second], rows))
     return found
 
 
-def _sentence(task: Task, use: str, said: str, examples: Sequence[Example], rows: np.ndarray) -> str:
+def _sentence(task: Task, use: str, how_it_overlaps: str, examples: Sequence[Example], rows: np.ndarray) -> str:
     example = examples[int(np.flatnonzero(rows)[0])]
     text = " ".join(task.in_words(example).split())
     text = text if len(text) <= _SHOWN else text[:_SHOWN] + " …"
     return (
-        f"Overlap: {int(rows.sum()):,} of the {len(rows):,} {use} examples {said}. "
+        f"Overlap: {int(rows.sum()):,} of the {len(rows):,} {use} examples {how_it_overlaps}. "
         f"The first is {example.place}: {text!r}."
     )
