@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from weft.corpus import passes, plan, sift
+from weft.corpus import first_pass, passes, plan
 from weft.corpus.build import build_corpus
 from weft.corpus.clean import Cleaning, clean
 from weft.errors import FolderError, InputError, RecipeError
@@ -142,10 +142,10 @@ class Stopped(BaseException):
     pass
 
 
-@pytest.mark.parametrize("moment", ["sift_piece", "choose_documents", "write_piece", "put_in_place"])
+@pytest.mark.parametrize("moment", ["filter_piece", "choose_documents", "write_piece", "put_in_place"])
 def test_a_build_that_was_stopped_goes_on(moment, built, place, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "PIECE_BYTES", 20_000)
-    real, calls, made, sift_into = getattr(passes, moment), [], [], sift._sift_into
+    real, calls, made, filter_into = getattr(passes, moment), [], [], first_pass._filter_into
 
     def stops(*arguments, **options):
         calls.append(arguments)
@@ -160,7 +160,7 @@ def test_a_build_that_was_stopped_goes_on(moment, built, place, tmp_path, monkey
     done = len(list(tmp_path.rglob("figures.json")))
     assert done
     monkeypatch.setattr(passes, moment, real)
-    monkeypatch.setattr(sift, "_sift_into", lambda *arguments: made.append(1) or sift_into(*arguments))
+    monkeypatch.setattr(first_pass, "_filter_into", lambda *arguments: made.append(1) or filter_into(*arguments))
     build_corpus(section("a.jsonl", "b.txt"), place, tmp_path / "corpus", workers=1)
     assert len(made) == len({file.name for file in built.glob("*/**/*.parquet")}) - done
     assert tree_of(tmp_path / "corpus") == tree_of(built)
@@ -262,7 +262,7 @@ def test_a_file_that_is_cut_gives_the_documents_of_the_whole(unit, tmp_path):
 def build_scan(parts, read):
     from dataclasses import asdict
 
-    from weft.corpus.sift import _scan
+    from weft.corpus.first_pass import _scan
 
     return _scan({"parts": [{**asdict(part), "shown": part.file} for part in parts], "read": read})
 

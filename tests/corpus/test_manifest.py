@@ -53,7 +53,7 @@ def test_a_corpus_with_its_lists_in_weft_json_is_still_one(place, capsys):
 
 
 def test_a_stopped_build_never_goes_on_with_other_libraries(place, monkeypatch, capsys):
-    real, calls = passes.sift_piece, []
+    real, calls = passes.filter_piece, []
 
     def stops(piece):
         calls.append(piece)
@@ -61,7 +61,7 @@ def test_a_stopped_build_never_goes_on_with_other_libraries(place, monkeypatch, 
             raise Stopped
         return real(piece)
 
-    monkeypatch.setattr(passes, "sift_piece", stops)
+    monkeypatch.setattr(passes, "filter_piece", stops)
     with pytest.raises(Stopped):
         build_corpus(section("a.jsonl"), place, place / "corpus", workers=1)
     now = {**library_versions(), "ftfy": "99.0"}

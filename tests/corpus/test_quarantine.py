@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from test_corpus import paragraph, section
-from weft.corpus import passes, quarantine, sift
+from weft.corpus import first_pass, passes, quarantine
 from weft.corpus.build import build_corpus
 from weft.corpus.quarantine import Mark, work_safely_on
 from weft.errors import InputError
@@ -27,9 +27,9 @@ def deaths(tmp_path):
     return len((tmp_path / "deaths").read_text()) if (tmp_path / "deaths").exists() else 0
 
 
-def deadly_sift(piece):
+def deadly_filter(piece):
     """Reading "deadly" kills the process; so does memory that runs out, in a kinder way."""
-    real = sift.clean
+    real = first_pass.clean
 
     def clean(text, cleaning):
         if "deadly" in text or "greedy" in text:
@@ -40,16 +40,16 @@ def deadly_sift(piece):
             os.kill(os.getpid(), signal.SIGKILL)
         return real(text, cleaning)
 
-    sift.clean = clean
+    first_pass.clean = clean
     try:
-        return sift.sift_piece(piece)
+        return first_pass.filter_piece(piece)
     finally:
-        sift.clean = real
+        first_pass.clean = real
 
 
 @pytest.mark.parametrize(("word", "workers"), [("deadly", 2), ("greedy", 1)])
 def test_the_file_that_kills_is_put_aside_and_the_rest_is_as_without_it(word, workers, tmp_path, monkeypatch):
-    monkeypatch.setattr(passes, "sift_piece", deadly_sift)
+    monkeypatch.setattr(passes, "filter_piece", deadly_filter)
     for folder in ("first", "second"):
         (tmp_path / folder).mkdir()
         for number in range(3):

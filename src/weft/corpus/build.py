@@ -1,6 +1,6 @@
 """Builds a corpus from files and web pages.
 
-    fetch → inspect → sift each piece → choose among duplicates → write each piece → report
+    fetch → inspect → filter each piece → deduplicate and split → write each piece → report
 
 This module prepares a build: it checks the settings, fetches pages, inspects the files, and skips a corpus that is up
 to date. `passes` does the work in a folder next to the corpus. The corpus appears in one step when everything is done,
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from weft.corpus.engine import work_on
+from weft.corpus.first_pass import valid_unicode
 from weft.corpus.language import check_languages
 from weft.corpus.manifest import changed_versions, library_versions, shards_of, work_name
 from weft.corpus.passes import FETCHED, LOCK_FILE, CorpusBuild, lineage_name, run_build
 from weft.corpus.plan import CorpusSource, Inspected, files_to_inspect, find_corpus_sources, inspect
 from weft.corpus.report import CORPUS_PAGE, CORPUS_REPORT
-from weft.corpus.sift import valid_unicode
 from weft.corpus.split import Shares
 from weft.errors import FolderError, RecipeError
 from weft.folders import MANIFEST, check_place, disk_errors, known_facts, locked, read_json, sha256_of

@@ -1,6 +1,6 @@
 """The steps of a build, in a work folder that survives a kill.
 
-Two passes over the pieces run on all cores or on a cluster (`engine`): `sift_piece` reads and cleans, `write_piece`
+Two passes over the pieces run on all cores or on a cluster (`engine`): `filter_piece` reads and cleans, `write_piece`
 writes the shards. Between them `choose_documents` looks at all pieces together. Each piece leaves its results in the
 work folder, so a build that was killed continues with the missing pieces.
 """
@@ -13,19 +13,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.corpus.choose import SiftedPiece, choose_documents
 from weft.corpus.clean import Cleaning
 from weft.corpus.contamination import LeakIndex
+from weft.corpus.deduplicate import FilteredPiece, choose_documents
 from weft.corpus.engine import Piece, work_on
+from weft.corpus.first_pass import FIGURES_FILE, PART_OF_LONGER, filter_piece, valid_unicode
 from weft.corpus.manifest import INPUT_LIST, SHARD_LIST, note_begun, why_restarted, write_manifest
 from weft.corpus.plan import CorpusSource, FilePart, Inspected, cut_into_pieces, reading_of
 from weft.corpus.quality import RULES
 from weft.corpus.quarantine import work_safely_on
 from weft.corpus.report import CORPUS_REPORT, BuildResults, gather_report
 from weft.corpus.report_page import write_corpus_page
-from weft.corpus.sift import FIGURES_FILE, PART_OF_LONGER, sift_piece, valid_unicode
+from weft.corpus.second_pass import write_piece
 from weft.corpus.split import SPLITS, Shares
-from weft.corpus.write import write_piece
 from weft.errors import InputError
 from weft.folders import MANIFEST, disk_errors, put_in_place, read_json, to_json, write_file
 from weft.progress import Gauge, say
@@ -70,11 +70,11 @@ def run_build(build: CorpusBuild, place: Path, fetched: dict[str, Path]) -> None
     _resume_or_restart(build)
     tests = _index_test_sets(build)
     pieces = _pieces(build)
-    sifted = _sift(build, pieces)
-    chosen = _choose(build, pieces, sifted)
+    filtered = _filter(build, pieces)
+    chosen = _deduplicate(build, pieces, filtered)
     written = _write(build, pieces)
     failures = {path: failures_in(pages) for path, pages in fetched.items()}
-    report = gather_report(BuildResults(build.name, build.sources, pieces, sifted, written, chosen, tests, failures))
+    report = gather_report(BuildResults(build.name, build.sources, pieces, filtered, written, chosen, tests, failures))
     with disk_errors(place):
         out = build.folder / _OUT
         _remove_all_but_shards(out, written)
@@ -164,43 +164,43 @@ def lineage_name(file: str, base: Path) -> str:
     return valid_unicode(Path(os.path.relpath(file, base)).as_posix()) or file
 
 
-def _sift(build: CorpusBuild, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
-    sifted = []
+def _filter(build: CorpusBuild, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+    filtered = []
     with Gauge("Reading and cleaning", sum(piece["bytes"] for piece in pieces)) as gauge:
-        for piece, figures in zip(pieces, work_safely_on(pieces, sift_piece, build.workers), strict=True):
-            sifted.append(figures)
+        for piece, figures in zip(pieces, work_safely_on(pieces, filter_piece, build.workers), strict=True):
+            filtered.append(figures)
             gauge.add(figures["documents"], piece["bytes"])
-    _check_any_left(sifted)
-    if parts := sum(figures["changes"].get(PART_OF_LONGER, 0) for figures in sifted):
+    _check_any_left(filtered)
+    if parts := sum(figures["changes"].get(PART_OF_LONGER, 0) for figures in filtered):
         say(
             f"{parts:,} documents are parts of longer texts. Texts longer than {LONGEST / 1e6:.1f} MB are cut at the "
             "end of a paragraph, line or word; pages are cut where they are nested too deeply. For smaller "
             "documents set documents: block or documents: line."
         )
-    return sifted
+    return filtered
 
 
-def _check_any_left(sifted: Sequence[dict[str, Any]]) -> None:
+def _check_any_left(filtered: Sequence[dict[str, Any]]) -> None:
     """Raises InputError, with the most frequent reasons, if every document was dropped."""
-    if sum(figures["kept"] for figures in sifted):
+    if sum(figures["kept"] for figures in filtered):
         return
-    reasons: Counter[str] = sum((Counter(figures["reasons"]) for figures in sifted), Counter())
+    reasons: Counter[str] = sum((Counter(figures["reasons"]) for figures in filtered), Counter())
     counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(5))
-    examples = [text for figures in sifted for text in figures["examples"].get("unreadable", ())]
+    examples = [text for figures in filtered for text in figures["examples"].get("unreadable", ())]
     hint = " Loosen the rules in corpus.build.filter." if set(reasons) & set(RULES) else ""
     raise InputError(
-        f"No document is left of {sum(figures['documents'] for figures in sifted):,}"
+        f"No document is left of {sum(figures['documents'] for figures in filtered):,}"
         + (f" ({counts})" if counts else "")
         + (f"; for example: {examples[0]}" if examples else f".{hint}")
     )
 
 
-def _choose(build: CorpusBuild, pieces: Sequence[Piece], sifted: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _deduplicate(build: CorpusBuild, pieces: Sequence[Piece], filtered: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not (build.folder / _CHOSEN).is_file():
         say("Finding duplicates ...")
         done = [
-            SiftedPiece(Path(piece["folder"]), piece["source_number"], figures["kept"])
-            for piece, figures in zip(pieces, sifted, strict=True)
+            FilteredPiece(Path(piece["folder"]), piece["source_number"], figures["kept"])
+            for piece, figures in zip(pieces, filtered, strict=True)
         ]
         settings = build.settings
         with disk_errors(build.folder):

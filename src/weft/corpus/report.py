@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.corpus.first_pass import MOST_EXAMPLES, valid_unicode
 from weft.corpus.plan import CorpusSource
-from weft.corpus.sift import MOST_EXAMPLES, valid_unicode
 from weft.errors import FolderError
 from weft.folders import read_json
 from weft.sources.files import unknown_ending
@@ -22,12 +22,12 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class BuildResults:
-    """What the steps of a build have found. `pieces`, `sifted` and `written` have one entry per piece."""
+    """What the steps of a build have found. `pieces`, `filtered` and `written` have one entry per piece."""
 
     name: str
     sources: Sequence[CorpusSource]
     pieces: Sequence[Figures]
-    sifted: Sequence[Figures]
+    filtered: Sequence[Figures]
     written: Sequence[Figures]
     chosen: Figures
     tests: Figures | None
@@ -35,7 +35,7 @@ class BuildResults:
 
     @property
     def documents_read(self) -> int:
-        return sum(figures["documents"] for figures in self.sifted) + len(self.not_fetched)
+        return sum(figures["documents"] for figures in self.filtered) + len(self.not_fetched)
 
     @property
     def not_fetched(self) -> list[str]:
@@ -43,14 +43,14 @@ class BuildResults:
 
 
 def gather_report(results: BuildResults) -> Figures:
-    sifted, written, chosen = results.sifted, results.written, results.chosen
+    filtered, written, chosen = results.filtered, results.written, results.chosen
     contaminated = _sum(figures["contaminated"] for figures in written)
     reasons = _reasons(results, contaminated["dropped"])
     splits = _splits(written)
     skipped = [file for source in results.sources for file in source.passed_over]
     counts = {
         "documents_read": results.documents_read,
-        "bytes_read": sum(figures["bytes"] for figures in sifted),
+        "bytes_read": sum(figures["bytes"] for figures in filtered),
         "documents": sum(figures["rows"] for figures in written),
         "bytes": sum(facts["bytes"] for facts in splits.values()),
         "tokens": sum(facts["tokens"] for facts in splits.values()),
@@ -64,9 +64,9 @@ def gather_report(results: BuildResults) -> Figures:
         "counts": counts,
         "funnel": _funnel(results.documents_read, reasons),
         "examples": _examples(results),
-        "changes": _sum(figures["changes"] for figures in sifted),
-        "languages": _before_and_after("languages", sifted, written),
-        "lengths": _before_and_after("lengths", sifted, written),
+        "changes": _sum(figures["changes"] for figures in filtered),
+        "languages": _before_and_after("languages", filtered, written),
+        "lengths": _before_and_after("lengths", filtered, written),
         "duplicates": chosen,
         "sources": _by_source(results),
         "splits": splits,
@@ -77,7 +77,7 @@ def gather_report(results: BuildResults) -> Figures:
 
 def _reasons(results: BuildResults, contaminated: int) -> Counter[str]:
     """How many documents were dropped for each reason."""
-    reasons: Counter[str] = _sum(figures["reasons"] for figures in results.sifted)
+    reasons: Counter[str] = _sum(figures["reasons"] for figures in results.filtered)
     late = {
         "not fetched": len(results.not_fetched),
         "exact duplicate": results.chosen["exact"],
@@ -93,7 +93,7 @@ def _reasons(results: BuildResults, contaminated: int) -> Counter[str]:
 def _examples(results: BuildResults) -> dict[str, list[str]]:
     """A few dropped documents for each reason."""
     examples: dict[str, list[str]] = {}
-    for figures in results.sifted:
+    for figures in results.filtered:
         for reason, texts in figures["examples"].items():
             examples[reason] = [*examples.get(reason, []), *texts][:MOST_EXAMPLES]
     if leaks := [text for figures in results.written for text in figures["examples"]]:
@@ -119,7 +119,7 @@ def _sum(counters: Iterable[dict[str, int]]) -> Counter[str]:
 
 def _passed_over(results: BuildResults) -> Counter[str]:
     """How many files in folders and archives were skipped, by their unknown file extensions."""
-    found: Counter[str] = _sum(figures["passed_over"] for figures in results.sifted)
+    found: Counter[str] = _sum(figures["passed_over"] for figures in results.filtered)
     found.update(unknown_ending(file.name) for source in results.sources for file in source.passed_over)
     return found
 
@@ -144,9 +144,9 @@ def _funnel(read: int, reasons: Counter[str]) -> list[list[Any]]:
     return funnel
 
 
-def _before_and_after(what: str, sifted: Sequence[Figures], written: Sequence[Figures]) -> dict[str, dict[str, int]]:
+def _before_and_after(what: str, filtered: Sequence[Figures], written: Sequence[Figures]) -> dict[str, dict[str, int]]:
     return {
-        "read": dict(sorted(_sum(figures[what] for figures in sifted).items())),
+        "read": dict(sorted(_sum(figures[what] for figures in filtered).items())),
         "kept": dict(sorted(_sum(figures[what] for figures in written).items())),
     }
 
@@ -155,12 +155,12 @@ def _by_source(results: BuildResults) -> list[Figures]:
     rows = []
     for number, source in enumerate(results.sources):
         mine = [index for index, piece in enumerate(results.pieces) if piece["source_number"] == number]
-        sifted, written = [results.sifted[index] for index in mine], [results.written[index] for index in mine]
+        filtered, written = [results.filtered[index] for index in mine], [results.written[index] for index in mine]
         rows.append(
             {
                 "name": source.name,
                 "weight": source.weight,
-                "documents_read": sum(figures["documents"] for figures in sifted)
+                "documents_read": sum(figures["documents"] for figures in filtered)
                 + len(results.failures.get(source.path, {})),
                 "documents": sum(figures["rows"] for figures in written),
                 "bytes": sum(sum(figures["bytes"].values()) for figures in written),

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.corpus.choose import COPIES_FILE, DIVIDED, EXACT, FATES_FILE, FIRST_SPLIT, NEAR
 from weft.corpus.contamination import COMMON_NGRAMS_FILE, TextRange, pieces_without, ranges_by_row
-from weft.corpus.sift import DROPPED_FILE, EXAMPLE_CHARACTERS, MOST_EXAMPLES, TEXTS_FILE
+from weft.corpus.deduplicate import COPIES_FILE, DIVIDED, EXACT, FATES_FILE, FIRST_SPLIT, NEAR
+from weft.corpus.first_pass import DROPPED_FILE, EXAMPLE_CHARACTERS, MOST_EXAMPLES, TEXTS_FILE
 from weft.corpus.split import SPLITS, Division, Shares, SplitName
 from weft.corpus.tables import DROPPED_SCHEMA, LINEAGE_FIELDS, TEXT_SCHEMA, ParquetTable, rows_of_file
 from weft.folders import disk_errors, private_folder, sha256_of, to_json, write_file

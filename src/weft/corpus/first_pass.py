@@ -39,7 +39,7 @@ TEXTS_FILE, DROPPED_FILE = "texts.parquet", "dropped.parquet"
 
 
 @dataclass
-class SiftFigures:
+class FilterFigures:
     """Counts of one piece; those of all pieces are added up."""
 
     documents: int = 0
@@ -61,14 +61,14 @@ class SiftFigures:
             shown.append(example[:EXAMPLE_CHARACTERS])
 
 
-def sift_piece(piece: dict[str, Any]) -> dict[str, Any]:
+def filter_piece(piece: dict[str, Any]) -> dict[str, Any]:
     """Runs on a worker; `piece` comes from `passes`. The folder appears in one step, because a worker that outlived a
     killed build may write the same piece.
     """
     folder = Path(piece["folder"])
     if not folder.is_dir():
         with disk_errors(folder), private_folder(folder.parent) as new, Mark(piece) as mark:
-            figures = _sift_into(new, piece, BuildSection(**piece["settings"]), mark)
+            figures = _filter_into(new, piece, BuildSection(**piece["settings"]), mark)
             write_file(new / FIGURES_FILE, to_json(vars(figures)))
             rename_unless_there(new, folder)
     return json.loads((folder / FIGURES_FILE).read_text("utf-8"))
@@ -92,8 +92,8 @@ def _thresholds_given(section: FilterSection) -> dict[str, Any]:
     return given
 
 
-def _sift_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark: Mark) -> SiftFigures:
-    figures, notes = SiftFigures(), _Notes(folder, settings.deduplicate.near)
+def _filter_into(folder: Path, piece: dict[str, Any], settings: BuildSection, mark: Mark) -> FilterFigures:
+    figures, notes = FilterFigures(), _Notes(folder, settings.deduplicate.near)
     judge = _Judge(settings, figures)
     asked, hits = settings.decontaminate, [np.zeros(0, HIT_DTYPE)]
     wanted = LeakIndex.load(folder.parent, asked.words) if asked else None
@@ -161,7 +161,7 @@ def valid_unicode(text: str | None) -> str | None:
 class _Judge:
     """Cleans a document and decides whether it is kept. Returns (reason for dropping it, its row)."""
 
-    def __init__(self, settings: BuildSection, figures: SiftFigures) -> None:
+    def __init__(self, settings: BuildSection, figures: FilterFigures) -> None:
         self.settings, self.figures = settings, figures
         self.given = _thresholds_given(settings.filter) if settings.filter else {}
         self.cleaning = Cleaning(settings.clean.repair, settings.clean.form, settings.clean.mask)

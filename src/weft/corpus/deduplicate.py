@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.corpus.contamination import COMMON_NGRAMS_FILE, TEST_NGRAMS_FILE, find_common_ngrams
+from weft.corpus.first_pass import BANDS_FILE, EXAMPLE_CHARACTERS, KEYS_FILE, SIGNATURES_FILE, TEXTS_FILE
 from weft.corpus.near_duplicates import (
     BAND_COUNT,
     NEAR_DUPLICATE_SIMILARITY,
@@ -30,7 +31,6 @@ from weft.corpus.near_duplicates import (
     signature_similarity,
 )
 from weft.corpus.ngrams import Numbers
-from weft.corpus.sift import BANDS_FILE, EXAMPLE_CHARACTERS, KEYS_FILE, SIGNATURES_FILE, TEXTS_FILE
 from weft.corpus.split import FEW_DOCUMENTS, SPLITS, CannotSpare, Shares, divide
 from weft.corpus.tables import rows_of_file
 from weft.recipe.corpus import DecontaminateSection, DeduplicateSection
@@ -49,7 +49,7 @@ _GROUP_SIZES = (2, 3, 4, 6, 11, 101)  # lower bounds of the size classes of grou
 
 
 @dataclass(frozen=True)
-class SiftedPiece:
+class FilteredPiece:
     """A piece after the first pass."""
 
     folder: Path
@@ -58,7 +58,7 @@ class SiftedPiece:
 
 
 def choose_documents(
-    pieces: Sequence[SiftedPiece],
+    pieces: Sequence[FilteredPiece],
     settings: DeduplicateSection,
     shares: Shares,
     seed: int,
@@ -115,7 +115,7 @@ def choose_documents(
 
 
 def _ignore_common(
-    pieces: Sequence[SiftedPiece], stays: Sequence[NDArray[np.bool_]], tests: DecontaminateSection
+    pieces: Sequence[FilteredPiece], stays: Sequence[NDArray[np.bool_]], tests: DecontaminateSection
 ) -> int:
     """Saves which test n-grams are too common to be leaks; returns their number. Duplicates count once."""
     work = pieces[0].folder.parent
@@ -141,7 +141,7 @@ def _same(keys: Numbers, best: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 
 @contextmanager
-def _signatures(pieces: Sequence[SiftedPiece]) -> Iterator["_Mapped | None"]:
+def _signatures(pieces: Sequence[FilteredPiece]) -> Iterator["_Mapped | None"]:
     """All signatures in one memory-mapped file."""
     together = pieces[0].folder.parent / SIGNATURES_FILE
     with together.open("wb") as out:
@@ -154,12 +154,12 @@ def _signatures(pieces: Sequence[SiftedPiece]) -> Iterator["_Mapped | None"]:
         together.unlink()
 
 
-def _bands(pieces: Sequence[SiftedPiece]) -> Iterator[Numbers]:
+def _bands(pieces: Sequence[FilteredPiece]) -> Iterator[Numbers]:
     for band in range(BAND_COUNT):
         yield np.concatenate([_band(piece, band) for piece in pieces])
 
 
-def _band(piece: SiftedPiece, band: int) -> Numbers:
+def _band(piece: FilteredPiece, band: int) -> Numbers:
     if piece.kept == 0:
         return np.zeros(0, np.uint64)
     return np.memmap(piece.folder / BANDS_FILE, np.uint64, "r").reshape(-1, BAND_COUNT)[:, band].copy()
@@ -225,7 +225,9 @@ def _size_table(sizes: NDArray[np.intp]) -> dict[str, int]:
     return {name: count for name, count in table.items() if count}
 
 
-def _largest(sizes: NDArray[np.intp], pieces: Sequence[SiftedPiece], starts: NDArray[np.int64]) -> list[dict[str, Any]]:
+def _largest(
+    sizes: NDArray[np.intp], pieces: Sequence[FilteredPiece], starts: NDArray[np.int64]
+) -> list[dict[str, Any]]:
     """The largest groups: their size and the beginning of the document that stays."""
     largest = np.argsort(-sizes, kind="stable")[:_MOST_GROUPS_SHOWN]
     found = []
