@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from weft.errors import InputError
-from weft.sources.formats.columns import find_column, names_in_first_line, refuse_equal_names
+from weft.sources.formats.column_names import find_column, names_in_first_line, refuse_equal_names
 from weft.sources.formats.lines import MOST_LINE_BYTES, Line, read_lines
 from weft.sources.reading import Reading
 from weft.sources.records import BadRecord, Origin, Record

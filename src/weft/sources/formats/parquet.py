@@ -6,7 +6,7 @@ from typing import IO, Any
 
 from weft.errors import needs
 from weft.sources.formats.class_names import named_columns, names_in_schema
-from weft.sources.formats.columns import find_column, refuse_equal_names
+from weft.sources.formats.column_names import find_column, refuse_equal_names
 from weft.sources.formats.lines import read_whole, too_long
 from weft.sources.reading import Reading
 from weft.sources.records import BadRecord, Origin, Record
