@@ -37,6 +37,7 @@ def test_every_tensor_of_a_batch_moves_and_the_rest_stays():
     assert [tensor.shape for tensor in _tensors(moved)] == [tensor.shape for tensor in _tensors(BATCH)]
     assert moved.packed.lengths == BATCH.packed.lengths and moved.counts == BATCH.counts
     assert moved.answers["one"].head == "one"
+    assert moved.packed.longest == 3 and moved.packed.cuda_starts.device == META
 
 
 def test_a_batch_that_is_there_already_is_not_copied():

@@ -51,8 +51,8 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
             for value in tree.values():
                 yield from _tensors(value)
         case _ if is_dataclass(tree):
-            for field in fields(tree):
-                yield from _tensors(getattr(tree, field.name))
+            for name in _given(tree):
+                yield from _tensors(getattr(tree, name))
 
 
 def _replaced(tree: Any, by_id: dict[int, Tensor]) -> Any:
@@ -62,6 +62,10 @@ def _replaced(tree: Any, by_id: dict[int, Tensor]) -> Any:
         case Mapping():
             return {key: _replaced(value, by_id) for key, value in tree.items()}
         case _ if is_dataclass(tree) and not isinstance(tree, type):
-            values = {field.name: getattr(tree, field.name) for field in fields(tree)}
-            return replace(tree, **{name: _replaced(value, by_id) for name, value in values.items()})
+            return replace(tree, **{name: _replaced(getattr(tree, name), by_id) for name in _given(tree)})
     return tree
+
+
+def _given(tree: Any) -> list[str]:
+    """The fields that a dataclass is made of. The others are computed again from the moved ones."""
+    return [field.name for field in fields(tree) if field.init]
