@@ -7,6 +7,7 @@ import pytest
 
 from weft import progress
 from weft.progress import Gauge, duration, rate_of, track
+from weft.train import training_log
 
 
 class Clock:
@@ -112,3 +113,16 @@ def test_without_a_total_only_count_and_rate_are_shown(clock, capsys):
         clock.now += 5
         gauge.add(10)
     assert capsys.readouterr().err.splitlines()[0] == "Reading: 10 documents, 2.0 documents/s"
+
+
+def test_training_shows_one_changing_line_in_a_notebook_and_keeps_validations(monkeypatch, tmp_path):
+    stream = NotebookStream()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(training_log, "_SECONDS_BETWEEN_LINES", {True: 0.0})
+    log = training_log.TrainingLog(tmp_path, 0, 1000)
+    for step in (998, 999):
+        log.show({"step": step, "loss": 1.0})
+    log.show({"step": 1000, "loss": 1.0, "validation_loss": 2.0}, always=True)
+    log.close()
+    assert [line.split("  ")[0] for line in shown(stream.getvalue())] == ["step 1,000/1,000"]
+    assert "\x1b" not in stream.getvalue()

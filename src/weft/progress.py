@@ -151,6 +151,25 @@ def is_notebook() -> bool:
     return type(sys.stderr).__module__.partition(".")[0] == "ipykernel"
 
 
+class LiveLine:
+    """A line that is written over itself, on a terminal and in a notebook. Elsewhere each text is a line of its own."""
+
+    def __init__(self) -> None:
+        self.is_live = sys.stderr.isatty() or is_notebook()
+        self._clear = "\x1b[2K" if sys.stderr.isatty() else ""
+        self._width = 0  # of the text that stands there
+
+    def show(self, text: str, *, stays: bool = False) -> None:
+        """`stays`: the next text begins a new line."""
+        if not self.is_live:
+            say(text)
+            return
+        text = escape_controls(text)
+        # A notebook has no code that clears a line: spaces cover what the former text had more.
+        print(f"\r{self._clear}{text:{self._width}}", end="\n" if stays else "", file=sys.stderr, flush=True)
+        self._width = 0 if stays else len(text)
+
+
 class _TerminalBar:
     def __init__(self, gauge: Gauge) -> None:
         from rich.console import Console
@@ -177,24 +196,18 @@ class _TerminalBar:
 
 
 class _NotebookLine:
-    """One line that is written over itself. Spaces cover what the former line had more."""
-
     def __init__(self, gauge: Gauge) -> None:
-        self.gauge, self.last, self.width = gauge, float("-inf"), 0
+        self.gauge, self.last, self.line = gauge, float("-inf"), LiveLine()
 
     def update(self) -> None:
         if (now := time.monotonic()) - self.last >= _NOTEBOOK_SECONDS:
             self.last = now
-            self._show(escape_controls(self.gauge.line()))
+            self.line.show(self.gauge.line())
 
     def close(self) -> None:
         """Clear the line: the last sentence takes its place."""
-        self._show("")
+        self.line.show("")
         print("\r", end="", file=sys.stderr, flush=True)
-
-    def _show(self, line: str) -> None:
-        print(f"\r{line:{self.width}}", end="", file=sys.stderr, flush=True)
-        self.width = len(line)
 
 
 class _LogLines:

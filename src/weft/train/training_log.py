@@ -5,17 +5,16 @@ stopped.
 """
 
 import json
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from weft.folders import disk_errors, write_file
-from weft.progress import say
+from weft.progress import LiveLine, say
 
 METRICS, LOG, TENSORBOARD = "metrics.jsonl", "train.log", "tensorboard"
-_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LINES = {True: 0.2, False: 5.0}  # by whether the line is written over itself
 _NOT_PLOTTED = ("step", "tokens", "seconds")
 
 
@@ -27,7 +26,7 @@ class TrainingLog:
         self.tokens = self.flops = 0.0
         self.busy = 1e-9  # seconds in training steps
         self.board: Any = None
-        self.began, self.shown = time.monotonic(), 0.0
+        self.began, self.shown, self.line = time.monotonic(), 0.0, LiveLine()
         self._open()
 
     def _open(self) -> None:
@@ -72,15 +71,11 @@ class TrainingLog:
                     self.board.add_text("sample", facts["sample"], facts["step"])
 
     def show(self, facts: dict[str, Any], *, always: bool = False) -> None:
-        """Show progress: a line that is rewritten on a terminal, a new line every few seconds elsewhere."""
-        live = sys.stderr.isatty()
-        if not always and self.seconds - self.shown < (0.2 if live else _SECONDS_BETWEEN_LINES):
+        """Show progress: one changing line on a terminal and in a notebook, a new line every few seconds elsewhere."""
+        if not always and self.seconds - self.shown < _SECONDS_BETWEEN_LINES[self.line.is_live]:
             return
         self.shown = self.seconds
-        if live:
-            print(f"\r\x1b[2K{self._line(facts)}", end="\n" if always else "", file=sys.stderr, flush=True)
-        else:
-            say(self._line(facts))
+        self.line.show(self._line(facts), stays=always)
         if "sample" in facts:
             say("  " + "\n  ".join(facts["sample"].splitlines()))
 
