@@ -6,6 +6,7 @@ Prompts are processed in batches of similar length.
 
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from weft.generate.text import Text, before_stop, new_text
 from weft.generate.write import ActiveSequence, DecodeSpec, Finish, write_steps
 from weft.model.network import Network
 from weft.model.packed import order_by_length
-from weft.progress import track
+from weft.progress import Gauge
 
 _MOST_CACHE_BYTES, _MOST_BATCH_ROWS = 2**29, 64  # of a batch
 
@@ -41,6 +42,10 @@ class Generation:
 class _Batch:
     places: list[int]  # indices of prompts
     copies: range  # which of the n answers to each of them
+
+    @property
+    def size(self) -> int:
+        return len(self.places) * len(self.copies)
 
 
 class Writer:
@@ -95,16 +100,21 @@ class Writer:
         randoms, n = self._random_streams(encoded, spec), spec.settings.n
         answers: list[list[Generation]] = [[] for _ in encoded]
         batches = list(self._batches(encoded, spec))
-        for batch in track(batches, "Writing", unit="batches") if progress else batches:
-            part = [encoded[place] for place in batch.places]
-            with plain_inference(self.network):
-                if spec.settings.strategy == "beam":
-                    found = self._search(part, spec)
-                else:
-                    rows = [place * n + copy for place in batch.places for copy in batch.copies]
-                    found = self._write(part, spec, len(batch.copies), None if randoms is None else randoms.of(rows))
-            for place, answer in zip(batch.places, found, strict=True):
-                answers[place] += answer
+        total = sum(batch.size for batch in batches)
+        with Gauge("Writing", unit="texts", total_items=total) if progress else nullcontext() as gauge:
+            for batch in batches:
+                part = [encoded[place] for place in batch.places]
+                with plain_inference(self.network):
+                    if spec.settings.strategy == "beam":
+                        found = self._search(part, spec)
+                    else:
+                        rows = [place * n + copy for place in batch.places for copy in batch.copies]
+                        own_randoms = None if randoms is None else randoms.of(rows)
+                        found = self._write(part, spec, len(batch.copies), own_randoms)
+                for place, answer in zip(batch.places, found, strict=True):
+                    answers[place] += answer
+                if gauge is not None:
+                    gauge.add(batch.size)
         return answers
 
     def _write(
