@@ -40,6 +40,8 @@ def test_fill_gives_the_best_words_as_the_pipeline_of_transformers_does(folder):
 def test_fill_answers_every_mask(folder):
     filled = weft.load(folder).fill("[MASK] cat [MASK].", top=2)
     assert [len(row) for row in filled] == [2, 2]
+    (first, *_), (second, *_) = filled
+    assert first.text == f"{first.word} cat [MASK]." and second.text == f"[MASK] cat {second.word}."
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ class Filled(NamedTuple):
 
     word: str
     probability: float
-    text: str  # with the word in its place
+    text: str  # with the word in its place; other masks stay
 
 
 def fill_masks(network: Network, tokenizer: Tokenizer, text: str, top: int) -> list[list[Filled]]:
@@ -51,6 +51,8 @@ def fill_masks(network: Network, tokenizer: Tokenizer, text: str, top: int) -> l
 
 
 def _filled(tokenizer: Tokenizer, ids: list[int], place: int, token: int, probability: float) -> Filled:
-    words = [*ids[:place], token, *ids[place + 1 :]]
-    word = tokenizer.engine.decode([token], skip_special_tokens=False).strip()
-    return Filled(word, probability, tokenizer.decode(words))
+    hidden = tokenizer.special_ids - {tokenizer.id_of("mask")}
+    before, after = ([one for one in part if one not in hidden] for part in (ids[:place], ids[place + 1 :]))
+    pieces = [token], [*before, token, *after]
+    word, text = (tokenizer.engine.decode(piece, skip_special_tokens=False) for piece in pieces)
+    return Filled(word.strip(), probability, text)
