@@ -11,6 +11,7 @@ import weft
 from weft.errors import InputError
 from weft.tokenizer.build import build_tokenizer
 from weft.tokenizer.read import load_tokenizer
+from weft.train import text_evaluation
 from weft.train.text_evaluation import score_texts
 
 TEXT = "the cat sat on the mat, and the dog ran to the house. " * 12
@@ -86,3 +87,13 @@ def test_no_text_is_an_error(tmp_path):
     model = make(tmp_path, "gpt2", "char")
     with pytest.raises(InputError, match="no text to evaluate on"):
         score_texts(model.network, model.tokenizer, lambda: iter([]))
+
+
+def test_progress_counts_windows_after_they_are_scored(tmp_path, monkeypatch):
+    events, sums = [], text_evaluation._sums
+    monkeypatch.setattr(text_evaluation, "_MOST_BATCH_TOKENS", 10 * LENGTH)
+    monkeypatch.setattr(text_evaluation, "_sums", lambda *given: events.append("scored") or sums(*given))
+    monkeypatch.setattr(text_evaluation.Gauge, "add", lambda _, items, size=0: events.append(items))
+    score(make(tmp_path, "gpt2", "char"))
+    assert events[:4] == ["scored", 10, "scored", 10]
+    assert events[::2] == ["scored"] * (len(events) // 2)

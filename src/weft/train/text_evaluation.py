@@ -13,7 +13,6 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from weft.model.positions import longest
 from weft.objectives.catalog import DEFAULT_OBJECTIVE, OBJECTIVES, ObjectiveKind
 from weft.objectives.masking import DEFAULT_MASKING
 from weft.objectives.objective import Batch
-from weft.progress import track
+from weft.progress import Gauge
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokens.shards import TokenShards
 from weft.train.data import TrainingSource, prepare_shards
@@ -155,10 +154,12 @@ def _all_sums(network: Network, head: str, windows: _Windows) -> np.ndarray:
     tokens = min(_MOST_BATCH_TOKENS, _MOST_LOGITS // network.architecture.vocabulary)
     size = max(1, tokens // windows.length)
     device = next(network.parameters()).device
-    numbers = iter(track(range(windows.count), "Scoring", unit="windows"))
     found = []
-    while part := list(islice(numbers, size)):
-        found.append(_sums(network, head, windows.batch(part).to(device)))
+    with Gauge("Scoring", unit="windows", total_items=windows.count) as gauge:
+        for start in range(0, windows.count, size):
+            part = list(range(start, min(start + size, windows.count)))
+            found.append(_sums(network, head, windows.batch(part).to(device)))
+            gauge.add(len(part))
     return np.concatenate(found)
 
 
