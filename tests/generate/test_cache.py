@@ -78,9 +78,9 @@ def test_local_layers_see_their_window_only():
     check_steps(windowed, prepared(network))
 
 
-@pytest.mark.parametrize("family", SHAPES)
-def test_in_a_batch_as_alone(family):
-    model = make_random(family, seed=1)
+@pytest.mark.parametrize(("family", "positions"), [*((family, None) for family in SHAPES), ("gpt2", "relative")])
+def test_in_a_batch_as_alone(family, positions):
+    model = make_random(family, seed=1, **({} if positions is None else {"positions": positions}))
     prompts = oracle.sequences(70, 8, count=9, longest=60)
     prompts.append(list(range(10, 60)) * 2)  # far longer than the others: a group of its own
     for how in ({}, {"beams": 3, "n": 2}, {"strategy": "sample", "seed": 3, "top_k": 10}):

@@ -65,7 +65,7 @@ class _SelfAttention:
         if view.rotary is not None:
             q, k = rotate(q, view.rotary), rotate(k, view.rotary)
         mixed = past.attend(q, k, v, batch, view, self.scaled)
-        return self.out.add_to(sum_, mixed.view(rows, -1))
+        return self.out.add_to(sum_, mixed.flatten(1))
 
 
 class _CrossAttention:
@@ -77,7 +77,7 @@ class _CrossAttention:
     def add_to(self, sum_: Tensor, x: Tensor, past: LayerPast) -> Tensor:
         rows = x.shape[0]
         mixed = past.attend_source(self.query(x).view(rows, -1, self.head_width), self.scaled)
-        return self.out.add_to(sum_, mixed.view(rows, -1))
+        return self.out.add_to(sum_, mixed.flatten(1))
 
 
 class _FeedForward:
