@@ -34,7 +34,7 @@ class Said(NamedTuple):
         assert self.out == ""
         *_, last = self.err.splitlines()
         assert last.startswith("weft: ") and last.endswith((".", "?"))
-        assert "Traceback" not in self.err and "fault in weft" not in self.err
+        assert "Traceback" not in self.err and "bug in weft" not in self.err
         return last.removeprefix("weft: ")
 
 

@@ -71,12 +71,12 @@ def corpus(
     no_examples: opt.NoExamples = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Build a clean corpus: read, extract, clean, filter, deduplicate, split; with a report page."""
+    """Build a clean corpus and its report: read, extract, clean, filter, deduplicate, split."""
     from weft.commands.corpus import build_from_recipe, build_from_sources, report_on_corpus
 
     is_report = sources[0] == "report" and output is None
     if not is_report and (against is not None or no_examples):
-        raise InputError("--against and --no-examples go with: weft corpus report DIR.")
+        raise InputError("--against and --no-examples need: weft corpus report DIR.")
     if is_report:
         print_facts(report_on_corpus(sources[1:], against, examples=not no_examples), as_json)
         return
@@ -124,7 +124,7 @@ def pretrain(
     output: opt.RunFolder = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Train a language model, from scratch or from a given one: tokenizer, tokens, training."""
+    """Pre-train a language model, from scratch or from an existing one, with its tokenizer."""
     from weft.commands.stages import pretrain_recipe
 
     results = pretrain_recipe(recipe, settings or (), output=output, resume=resume)
@@ -141,7 +141,7 @@ def finetune(
     output: opt.RunFolder = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Train a model for a task (classify, tag, answer, translate …) and evaluate it beside a baseline."""
+    """Train a model for a task (classify, tag, answer, translate …) and compare it with a baseline."""
     from weft.commands.stages import finetune_recipe
     from weft.commands.tasks import print_judged
 
@@ -163,9 +163,9 @@ def evaluate(
     output: opt.ReportFolder = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Measure how good a model is: metrics with intervals, a baseline, the hardest mistakes, cost.
+    """Evaluate a model on labelled data: metrics with confidence intervals, a baseline, mistakes, speed.
 
-    A language model is measured on text: perplexity and bits per byte, or accuracy on masked tokens.
+    A language model is evaluated on plain text: perplexity and bits per byte, or accuracy on masked tokens.
     """
     from weft.commands.evaluate import evaluate_model, print_evaluation
 
@@ -189,14 +189,14 @@ def predict(
     resume: opt.ContinueOutput = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Answer texts, or every row of a file: one JSON line each."""
+    """Predict labels, tags, answers … for texts or for every row of a file. Prints one JSON line each."""
     from weft.commands.tasks import predict_given, predict_rows
 
     if (file is None) == (not texts):
-        raise InputError("Give texts, or --file, one of them.")
+        raise InputError("Give either texts or --file.")
     if file is None:
         if output is not None or resume or column or format or encoding != "utf-8":
-            raise InputError("--output, --resume, --column, --encoding and --format go with --file.")
+            raise InputError("--output, --resume, --column, --encoding and --format need --file.")
         answers = predict_given(model, texts or [], task, details=details, with_text=with_text)
         if as_json:
             print(as_json_line({"answers": answers}))
@@ -204,7 +204,7 @@ def predict(
             print_lines(answers)
         return
     if as_json and output is None:
-        raise InputError("--json prints one object; give the answers a file with --output.")
+        raise InputError("--json prints one object, so the predictions need a file: --output.")
     options: dict[str, Any] = {"details": details, "with_text": with_text, "resume": resume}
     facts = predict_rows(model, file, task, column or [], encoding, format, output, print_lines, **options)
     if as_json:
@@ -273,7 +273,7 @@ def generate(
     groups: opt.BeamGroups = None,
     diversity: opt.Diversity = None,
 ) -> None:
-    """Generate text: continue a prompt, translate or summarize a source, choose among answers."""
+    """Generate text: continue a prompt, translate or summarize a source, choose among given answers."""
     from weft.commands.generate import generate_and_print
 
     given: dict[str, Any] = {
@@ -344,5 +344,5 @@ def _explain(error: BaseException) -> int:
     if hasattr(error, "format_message"):  # a usage error; click and typer each have such a class
         say(f"weft: {error.format_message()} (weft --help shows the commands)")
         return 2
-    say(f"weft: {type(error).__name__}: {error}. This is a fault in weft; --debug shows where.")
+    say(f"weft: {type(error).__name__}: {error}. This is a bug in weft; --debug shows where.")
     return 1

@@ -91,7 +91,7 @@ def test_what_cannot_be_read_is_skipped_and_counted(tmp_path):
         ({"folder/a.png": "x"}, ["folder"], "holds no text files"),
         ({}, ["nothing.txt"], "does not exist"),
         ({"a.csv": f"id,body\n1,{GOOD}\n", "b.txt": GOOD, "c.txt": GOOD}, ["a.csv", "b.txt"], "there is no column"),
-        ({"a.txt": GOOD}, ["a.txt", "--against", "other"], "go with: weft corpus report"),
+        ({"a.txt": GOOD}, ["a.txt", "--against", "other"], "need: weft corpus report"),
         (
             {"a.jsonl": MANY, "a.yml": ALL_HELD_OUT},
             ["a.yml"],

@@ -7,8 +7,10 @@ import typer
 
 from weft.errors import refuse_address
 
-_ROW_FORMATS = "csv, tsv, jsonl, json, parquet, conll, conllu or text. Default: by the file's ending."
-_TEXT_FORMATS = "Of all files: text, jsonl, json, csv, tsv, parquet, html, warc or wet. Default: by their endings."
+_ROW_FORMATS = "Format: csv, tsv, jsonl, json, parquet, conll, conllu or text. Default: by the file extension."
+_TEXT_FORMATS = (
+    "Format of all files: text, jsonl, json, csv, tsv, parquet, html, warc or wet. Default: by the file extension."
+)
 _LENGTH, _SAMPLING, _BEAMS = "Length and content", "Sampling", "Beam search"  # panels of `weft generate --help`
 
 
@@ -26,7 +28,7 @@ OutputFolder = Annotated[Path, _output("The folder to write.")]
 CorpusFolder = Annotated[Path | None, _output("The folder to write.")]
 RunFolder = Annotated[Path | None, _output("The run folder. Default: runs/NAME.")]
 ReportFolder = Annotated[Path | None, _output("A folder for report.html and report.json.")]
-AnswerFile = Annotated[Path | None, _output("A file for the answers (.jsonl).")]
+AnswerFile = Annotated[Path | None, _output("A file for the predictions (.jsonl).")]
 
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
 RecipeFile = Annotated[Path, typer.Argument(help="A recipe (.yml).")]
@@ -34,24 +36,29 @@ Changes = Annotated[list[str] | None, typer.Argument(help="Changes to the recipe
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest complete checkpoint.")]
 InfoPath = Annotated[
     Path | None,
-    typer.Argument(help="A folder (model, tokenizer, corpus, run) or a recipe (.yml). Default: this installation."),
+    typer.Argument(help="A folder (model, tokenizer, corpus, run) or a recipe (.yml)."),
 ]
 
 # weft corpus, weft tokenizer
 CorpusSources = Annotated[
     list[str],
     typer.Argument(
-        help="A recipe (.yml) with key=value changes; or files, folders, patterns, http(s) addresses, .urls lists, "
-        "- for standard input. Or: report DIR.",
+        help="A recipe (.yml) with key=value changes; or files, folders, patterns, http(s) addresses, .urls files "
+        "(an address per line), - for standard input. Or: report DIR, to write a corpus's report again.",
         metavar="RECIPE|SOURCE...",
     ),
 ]
 TextFiles = Annotated[
     list[Path],
-    typer.Argument(help="Files (text, .jsonl, .csv, .parquet, pages …; also compressed), folders, or -."),
+    typer.Argument(
+        help="Files (text, .jsonl, .csv, .parquet, web pages …; may be compressed), folders, or - for stdin."
+    ),
 ]
 TextFormat = Annotated[str | None, typer.Option(help=_TEXT_FORMATS)]
-DocumentUnit = Annotated[str | None, typer.Option(help="What one document of a .txt file is: file, line or block.")]
+DocumentUnit = Annotated[
+    str | None,
+    typer.Option(help="One document of a text file is the whole file, a line or a block: file, line, block."),
+]
 TextColumn = Annotated[str | None, typer.Option(help="The key or column that holds the text. Default: text.")]
 Languages = Annotated[str | None, typer.Option(help="Languages to keep: en,zh.")]
 ValidationShare = Annotated[float | None, typer.Option(help="Share held out for validation. Default: 0.05.")]
@@ -59,55 +66,64 @@ MaskPersonal = Annotated[
     bool, typer.Option("--mask", help="Mask e-mail addresses and phone, card, bank and ID numbers.")
 ]
 NoFilter = Annotated[bool, typer.Option("--no-filter", help="Keep documents of low quality.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes. Default: one per core.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: one per core.")]
 Against = Annotated[Path | None, typer.Option(help="With report: an earlier corpus to compare with.")]
-NoExamples = Annotated[bool, typer.Option("--no-examples", help="With report: leave texts out of the page.")]
-TokenizerType = Annotated[str, typer.Option(help="bpe, wordpiece, unigram or char.")]
+NoExamples = Annotated[bool, typer.Option("--no-examples", help="With report: leave example texts out of the page.")]
+TokenizerType = Annotated[str, typer.Option(help="Kind: bpe, wordpiece, unigram or char.")]
 VocabSize = Annotated[
-    int | None, typer.Option(help="Tokens, including special ones. Default: 8000; for char, every character.")
+    int | None, typer.Option(help="Vocabulary size, including special tokens. Default: 8000; char: all characters.")
 ]
-FamilyTokens = Annotated[str | None, typer.Option(help="The model family whose special tokens it gets.")]
+FamilyTokens = Annotated[str | None, typer.Option(help="Use the special tokens of this model family.")]
 Cased = Annotated[bool, typer.Option("--cased", help="WordPiece: keep upper case and accents.")]
 TrainBytes = Annotated[int | None, typer.Option(help="Train on at most this many bytes of text.")]
 
 # weft evaluate, weft predict, weft fill
 TestFiles = Annotated[
     list[Path],
-    typer.Argument(help="Labelled examples (a file, or two parallel texts); for a language model, text. - is stdin."),
+    typer.Argument(help="Labelled examples (a file or two parallel texts). Language models: plain text. - is stdin."),
 ]
 TaskOption = Annotated[
     str | None, typer.Option(help="Task (classify, pair, tag …). Default: the one the model was tuned for.")
 ]
 BaselineFiles = Annotated[list[Path] | None, typer.Option(help="Training data for the baseline. Repeatable.")]
-ColumnNames = Annotated[list[str] | None, typer.Option(help="role=column, such as text=sentence. Repeatable.")]
+ColumnNames = Annotated[
+    list[str] | None, typer.Option(help="Name a column: role=column, such as text=sentence. Repeatable.")
+]
 Encoding = Annotated[str, typer.Option(help="Character encoding of the files.")]
 RowFileFormat = Annotated[str | None, typer.Option(help=_ROW_FORMATS)]
 EvaluationBytes = Annotated[int | None, typer.Option(help="Language models: read at most this many bytes of text.")]
 InputTexts = Annotated[
-    list[str] | None, typer.Argument(help="Texts to answer. For a pair or a question, its two texts in turn.")
+    list[str] | None,
+    typer.Argument(help="The texts. A pair is two texts; a question is the question, then its context."),
 ]
-RowFile = Annotated[Path | None, typer.Option(help="A file of rows (.txt: lines; .csv, .jsonl …). - is stdin.")]
-AllLabels = Annotated[bool, typer.Option("--details", help="Add the probabilities of all labels, or further answers.")]
-WithText = Annotated[bool, typer.Option("--with-text", help="Repeat the given text in each line.")]
+RowFile = Annotated[
+    Path | None, typer.Option(help="A file with one input per row (.csv, .jsonl …) or line (.txt). - is stdin.")
+]
+AllLabels = Annotated[
+    bool, typer.Option("--details", help="Add the probabilities of all labels, or the next best answers.")
+]
+WithText = Annotated[bool, typer.Option("--with-text", help="Include the input text in each line.")]
 ContinueOutput = Annotated[bool, typer.Option("--resume", help="Continue after the rows already in --output.")]
 MaskedTexts = Annotated[list[str] | None, typer.Argument(help="Texts with [MASK] in them. - reads lines from stdin.")]
-MaskedFile = Annotated[Path | None, typer.Option(help="A file with a text in every line. - is stdin.")]
-Top = Annotated[int, typer.Option(min=1, help="Words for each mask.")]
+MaskedFile = Annotated[Path | None, typer.Option(help="A file with one text per line. - is stdin.")]
+Top = Annotated[int, typer.Option(min=1, help="Number of words per mask.")]
 
 # weft generate
 PromptTexts = Annotated[
     list[str] | None,
-    typer.Argument(help="Texts to continue, or sources to translate, summarize … Default: a conversation."),
+    typer.Argument(help="Texts to continue, or sources to translate, summarize … Default: chat in the terminal."),
 ]
-PromptFile = Annotated[Path | None, typer.Option(help="A file with a prompt in every line. - is stdin.")]
+PromptFile = Annotated[Path | None, typer.Option(help="A file with one prompt per line. - is stdin.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Print the text while it is generated.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="int8 weights: nearly the same output; faster in batches.")]
-Choices = Annotated[list[str] | None, typer.Option(help="Choose the most probable of these answers. Repeatable.")]
-StrategyName = Annotated[
-    str | None, typer.Option(help="greedy, sample or beam. Default: inferred from the other options.")
+Choices = Annotated[
+    list[str] | None, typer.Option(help="A candidate answer; the most probable one is printed. Repeatable.")
 ]
-AnswerCount = Annotated[int | None, typer.Option("-n", "--n", help="Answers per prompt. Default: 1.")]
-MaxNewTokens = Annotated[int | None, _in_panel(_LENGTH, "The most new tokens. Default: 64, or what fits.")]
+StrategyName = Annotated[
+    str | None, typer.Option(help="Decoding: greedy, sample or beam. Default: inferred from the other options.")
+]
+AnswerCount = Annotated[int | None, typer.Option("-n", "--n", help="Texts per prompt. Default: 1.")]
+MaxNewTokens = Annotated[int | None, _in_panel(_LENGTH, "Maximum number of new tokens. Default: 64, or what fits.")]
 MinNewTokens = Annotated[int | None, _in_panel(_LENGTH, "No end token before this many new tokens.")]
 Stop = Annotated[list[str] | None, _in_panel(_LENGTH, "End the text before this string. Repeatable.")]
 Ban = Annotated[list[str] | None, _in_panel(_LENGTH, "Never generate this token. Repeatable.")]
@@ -122,17 +138,18 @@ Slide = Annotated[
 ]
 Temperature = Annotated[float | None, _in_panel(_SAMPLING, "Below 1: more predictable; above 1: more random.")]
 TopK = Annotated[int | None, _in_panel(_SAMPLING, "Sample from the k most probable tokens.")]
-TopP = Annotated[float | None, _in_panel(_SAMPLING, "Sample from the fewest tokens whose probabilities reach p.")]
+TopP = Annotated[float | None, _in_panel(_SAMPLING, "Sample from the fewest tokens whose probabilities add up to p.")]
 MinP = Annotated[
     float | None, _in_panel(_SAMPLING, "Sample from tokens at least p times as probable as the most probable one.")
 ]
 TypicalP = Annotated[
-    float | None, _in_panel(_SAMPLING, "Locally typical sampling: the most typical tokens whose probabilities reach p.")
+    float | None,
+    _in_panel(_SAMPLING, "Locally typical sampling: the most typical tokens whose probabilities add up to p."),
 ]
 Seed = Annotated[int | None, _in_panel(_SAMPLING, "The same seed gives the same samples.")]
 Beams = Annotated[int | None, _in_panel(_BEAMS, "Hypotheses kept at each step. Default: 4.")]
 LengthPenalty = Annotated[float | None, _in_panel(_BEAMS, "Above 0 favours long texts. Default: 1.")]
-BeamGroups = Annotated[int | None, _in_panel(_BEAMS, "Diverse beam search: groups of beams.")]
+BeamGroups = Annotated[int | None, _in_panel(_BEAMS, "Diverse beam search: number of groups of beams.")]
 Diversity = Annotated[
-    float | None, _in_panel(_BEAMS, "Cost of a token that an earlier group has just chosen. Default: 0.5.")
+    float | None, _in_panel(_BEAMS, "Penalty for a token that an earlier group chose in the same step. Default: 0.5.")
 ]
