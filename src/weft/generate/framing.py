@@ -49,10 +49,11 @@ class Framing:
         marks = takewhile(lambda pair: pair[1], zip(framed.ids, framed.special_tokens_mask, strict=True))
         return [token for token, _ in marks]
 
-    def between(self, engine: tokenizers.Tokenizer, end: int) -> list[int]:
+    def separator_ids(self, engine: tokenizers.Tokenizer, end: int) -> list[int]:
+        """The tokens between the source and the answer."""
         return [end] if self.separator is None else engine.encode(self.separator, add_special_tokens=False).ids
 
-    def kept(self, ids: Sequence[int], room: int, engine: tokenizers.Tokenizer) -> list[int]:
+    def truncated(self, ids: Sequence[int], room: int, engine: tokenizers.Tokenizer) -> list[int]:
         """The source, including the prefix, truncated to `room` tokens."""
         room = max(room, 1)
         if len(ids) <= room or not self.is_reply:
@@ -64,14 +65,14 @@ class Framing:
         self, ids: Sequence[int], history: Sequence[Turn], room: int, engine: tokenizers.Tokenizer, end: int
     ) -> list[int]:
         """What a decoder reads: the latest turns that fit, then the source."""
-        before, between = self.opening(engine), self.between(engine, end)
-        found = [*self.kept(ids, room - len(before) - len(between), engine), *between]
-        for said, answer in reversed(history):
-            turn = [*_ids(engine, self.source(said)), *between, *_ids(engine, answer), end]
-            if len(before) + len(turn) + len(found) > room:
+        opening, separator = self.opening(engine), self.separator_ids(engine, end)
+        found = [*self.truncated(ids, room - len(opening) - len(separator), engine), *separator]
+        for prompt, answer in reversed(history):
+            turn = [*_ids(engine, self.source(prompt)), *separator, *_ids(engine, answer), end]
+            if len(opening) + len(turn) + len(found) > room:
                 break
             found = turn + found
-        return before + found
+        return opening + found
 
 
 def _ids(engine: tokenizers.Tokenizer, text: str) -> list[int]:

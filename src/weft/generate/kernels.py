@@ -28,7 +28,7 @@ class GenerationKernels(NamedTuple):
 
 @functools.cache
 def load_generation_kernels() -> GenerationKernels | None:
-    return load_tried("writing", _open, (_multiplies, _attends))
+    return load_tried("generation", _open, (_multiplies, _attends))
 
 
 def _open() -> GenerationKernels:

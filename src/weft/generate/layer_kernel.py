@@ -100,19 +100,19 @@ def layer_kernel_for(block: Block, layouts: dict[str, Layout]) -> LayerKernel | 
 def missing_generation_kernels() -> dict[str, str | None]:
     """Why each generation kernel is not used on this machine; None if it is used."""
     load_generation_kernels(), _runs_right()
-    return {name: why_missing(name) for name in ("writing", "whole layers")}
+    return {name: why_missing(name) for name in ("generation", "generation layers")}
 
 
 @functools.cache
 def _runs_right() -> bool:
     """Tests the kernel on small layers once. The reason for a failure is kept."""
-    return load_tried("whole layers", _kernels_of_layers, (_pre_norm, _post_norm)) is not None
+    return load_tried("generation layers", _kernels_of_layers, (_pre_norm, _post_norm)) is not None
 
 
 def _kernels_of_layers() -> GenerationKernels:
     kernels = load_generation_kernels()
     if kernels is None:
-        raise KernelsMissing(str(why_missing("writing")))
+        raise KernelsMissing(str(why_missing("generation")))
     return kernels
 
 

@@ -84,15 +84,15 @@ class PromptReader:
 
     def _framed(self, framing: Framing, ids: list[int], history: Sequence[Turn], settings: Settings) -> list[int]:
         engine, limits = self.tokenizer.engine, [self.limit, framing.most_tokens]
-        before = framing.opening(engine)
-        source = ids[len(before) :] if ids[: len(before)] == before else ids
+        opening = framing.opening(engine)
+        source = ids[len(opening) :] if ids[: len(opening)] == opening else ids
         new = max(settings.max_new_tokens or 0, settings.min_new_tokens) or DEFAULT_NEW_TOKENS
         most = min((limit for limit in limits if limit is not None), default=MOST_PROMPT_CHARACTERS)
         room = max(most - new, most // 2)
-        around = len(before) + len(framing.between(engine, self.start_end.end_ids[0]))
+        around = len(opening) + len(framing.separator_ids(engine, self.start_end.end_ids[0]))
         if len(source) > room - around:
-            said = "end" if not framing.is_reply else "beginning"
-            say(f"The prompt has {len(source):,} tokens; {room - around:,} fit. Its {said} is cut off.")
+            lost = "beginning" if framing.is_reply else "end"
+            say(f"The prompt has {len(source):,} tokens; {room - around:,} fit. Its {lost} is cut off.")
         return framing.conversation(source, history, room, engine, self.start_end.end_ids[0])
 
     def _check_fits(self, ids: list[int], what: str, settings: Settings) -> None:

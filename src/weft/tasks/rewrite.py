@@ -136,7 +136,7 @@ class Rewrite(Task):
         framing = self.framing
         sources = encoded([framing.source(one.given) for one in examples], engine.encode_batch_fast)
         golds = encoded([one.gold or "" for one in examples], engine.encode_batch_fast)
-        before, between = framing.opening(engine), framing.between(engine, ends[0])
+        opening, separator = framing.opening(engine), framing.separator_ids(engine, ends[0])
         found = []
         for number, (source, target) in enumerate(zip(sources, golds, strict=True)):
             has_target = examples[number].gold is not None
@@ -150,11 +150,11 @@ class Rewrite(Task):
                 )
             else:
                 room = int(most * TARGET_SHARE)
-                around = len(before) + len(between)
+                around = len(opening) + len(separator)
                 right = [*target.ids[: max(room, most - len(source) - around) - 1], ends[0]] if has_target else []
                 left = most - around - (len(right) or self.most_new)
                 was_cut = len(source) > left or len(right) < len(target) + has_target
-                prompt = [*before, *framing.kept(source.ids, left, engine), *between]
+                prompt = [*opening, *framing.truncated(source.ids, left, engine), *separator]
                 ids, targets = [*prompt, *right[:-1]], TextTargets(np.asarray(right, np.int32), None, len(prompt))
             found.append(Input(number, np.asarray(ids, np.int32), None, targets, was_cut))
         return found
