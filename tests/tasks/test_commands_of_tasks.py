@@ -44,7 +44,7 @@ def test_a_run_ends_with_a_model_and_a_report_of_how_good_it_is(task, tuned):
     assert sum(part["examples"] for part in report["slices"]) == 4
     assert all({"place", "given", "right", "said"} == set(mistake) for mistake in report["mistakes"])
     page = (run / "report.html").read_text()
-    assert "Hardest mistakes" in page and report["baseline"]["name"] in page
+    assert "Worst mistakes" in page and report["baseline"]["name"] in page
     assert json.loads((run / "weft.json").read_text())["results"]["figures"] == report["figures"]
 
 

@@ -55,7 +55,7 @@ def test_report_and_terminal_begin_with_the_verdict_and_show_every_metric_in_sho
     page = (run / "report.html").read_text()
     first = re.sub("<[^>]*>", "", page.partition("</h1>")[2].partition("</p>")[0])
     assert first == verdict
-    for title in ("Metrics and baselines", "Hardest mistakes", "Score by length", "Learning curve: loss", "Cost"):
+    for title in ("Metrics and baselines", "Worst mistakes", "Score by length", "Learning curve: loss", "Cost"):
         assert f"<h2>{title}</h2>" in page
     assert ("<h2>Calibration (" in page) == ("calibration" in report_of(run))
     results = json.loads((run / "weft.json").read_text())["results"]

@@ -150,8 +150,8 @@ class Tag(ScoredTask):
         cutter = choose_cutter([cut for example in train if (cut := cut_of(example)) is not None])
         if cutter.rebuilt is not None:
             say(
-                f"Raw text is cut into words by {cutter.in_words()}: {cutter.rebuilt:.1%} of the held-out sentences "
-                "get exactly the words of the data."
+                f"Raw text will be split into words by {cutter.in_words()}, which gives exactly the words of the data "
+                f"in {cutter.rebuilt:.1%} of the held-out sentences."
             )
         return replace(self, cutter=cutter)
 

@@ -34,7 +34,7 @@ def write_run_report(folder: Path) -> Path:
         _loss_chart(metrics),
         _extra_chart(metrics),
         _samples(metrics),
-        "<h2>Figures</h2>",
+        "<h2>Results</h2>",
         table(_flat({key: value for key, value in results.items() if key != "model"})),
         "<h2>Recipe</h2>",
         table(_flat(facts.get("asked", {}))),

@@ -40,7 +40,7 @@ def _facts(results: Mapping[str, Any]) -> Iterator[str]:
     cost, unit = results["cost"], TASKS[results["task"]].counted_as
     yield f"data: {results['examples']:,} {unit} of {results.get('judged_on', results.get('data'))}"
     if "training_examples" in cost:
-        best = f"; kept step {results['best_step']:,}, the best" if results.get("best_step") is not None else ""
+        best = f"; best step: {results['best_step']:,}" if results.get("best_step") is not None else ""
         yield (
             f"training: {cost['training_examples']:,} {unit}, {cost['steps']:,} steps, "
             f"{cost['training_seconds']:,} s{best}"
@@ -48,7 +48,7 @@ def _facts(results: Mapping[str, Any]) -> Iterator[str]:
     if seeds := results.get("seeds"):
         yield f"seeds: {_spread(seeds, results['task'])}"
     yield (
-        f"speed: {cost['latency_ms_p50']:,} ms for one (p95 {cost['latency_ms_p95']:,} ms), "
+        f"speed: {cost['latency_ms_p50']:,} ms for one example (p95 {cost['latency_ms_p95']:,} ms), "
         f"{cost['examples_per_second']:,} {unit}/s in batches"
     )
     if cut := results.get("cut"):

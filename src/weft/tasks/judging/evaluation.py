@@ -129,7 +129,7 @@ class Evaluation:
         return found
 
     def mistakes(self, most: int = SHOWN_MISTAKES) -> list[tuple[Example, Any]]:
-        """Wrong answers, the hardest first."""
+        """Wrong answers, the worst first."""
         order = [i for i in np.argsort(-self.judged.severity, kind="stable") if self.judged.credit[i] < 1]
         return [(self.examples[i], self.answers[i]) for i in order[:most]]
 
@@ -227,11 +227,11 @@ def score_on(model: LoadedModel, split: LabelledSplit) -> float:
 def _answer_all(model: LoadedModel, split: LabelledSplit) -> tuple[list[Any], int]:
     """The answers, and how many examples were longer than the model reads."""
     examples, unit = split.judged, model.required_task.counted_as
-    say(f"{model.folder or 'The model'} answers the {len(examples):,} {unit} of {split.where} ...")
+    say(f"Predicting {len(examples):,} {unit} of {split.where} with {model.folder or 'the model'} ...")
     answers: list[Any] = []
     cut = 0
     count = examples_at_once(model.required_task)
-    with Gauge("Answering", unit=unit, total_items=len(examples)) as gauge:
+    with Gauge("Predicting", unit=unit, total_items=len(examples)) as gauge:
         for start in range(0, len(examples), count):
             found, too_long = model.answers_and_cut(examples[start : start + count])
             answers += found

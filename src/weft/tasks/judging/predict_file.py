@@ -119,7 +119,7 @@ def _predict(
     if output is not None:
         done, size = _skip_answered(output, request, rows, resume=resume)
     failed = cut = 0
-    with _writer(output, write) as put, Gauge("Answering", place.plain_bytes, "rows") as gauge:
+    with _writer(output, write) as put, Gauge("Predicting", place.plain_bytes, "rows") as gauge:
         gauge.resume_from(done, size)
         while piece := list(islice(rows, examples_at_once(task))):
             answered, too_long = _answered(request, piece)

@@ -24,6 +24,11 @@ PAGE_NAME, FACTS_NAME = "report.html", "report.json"
 SHOWN_CHARACTERS = 400  # of a text
 SHOWN_CLASSES = 20
 SHOWN_TILES = 4
+RAW_TEXT_SOURCES = {
+    "of the data": "as the data has it",
+    "words joined as text is written": "joined from its words",
+    "mixed": "partly joined from its words",
+}
 
 
 def write_task_report(
@@ -60,11 +65,16 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
         _comparison(evaluation),
         _from_raw_text(facts.get("from_raw_text")),
         *(f"<h2>{escape(one.title)}</h2>{grid(one.headings, one.rows)}" for one in evaluation.judged.tables),
-        "<h2>Hardest mistakes</h2>",
+        "<h2>Worst mistakes</h2>",
         _mistakes(facts["mistakes"]),
         _calibration(evaluation),
         "<h2>Score by length</h2>",
-        bars([(title, mean, 1.0, f"{mean:.3f} on {count:,} examples") for title, count, mean in evaluation.slices]),
+        bars(
+            [
+                (title, mean, 1.0, f"{mean:.3f} on {count:,} example{'s' * (count != 1)}")
+                for title, count, mean in evaluation.slices
+            ]
+        ),
         _curves(task, folder, training, evaluation.score),
         _classes(training.get("classes", {})),
         _seeds(training),
@@ -116,9 +126,9 @@ def _from_raw_text(facts: dict[str, Any] | None) -> str:
     if facts is None:
         return ""
     text = (
-        f"F1 from raw text: {facts['cut_by']} splits the text ({facts['text']}) of {facts['sentences']:,} sentences "
-        f"into words. {facts['sentences_rebuilt']:.1%} of the sentences get exactly the words of the data; the F1 of "
-        f"words is {facts['word_f1']:.1%}."
+        f"Scores from raw text: {facts['cut_by']} splits the text of {facts['sentences']:,} sentences "
+        f"({RAW_TEXT_SOURCES[facts['text']]}) into words. This gives exactly the words of the "
+        f"data in {facts['sentences_rebuilt']:.1%} of the sentences; the F1 of the split is {facts['word_f1']:.1%}."
     )
     if facts["left_out"]:
         text += f" {facts['left_out']:,} sentences are left out, because their words do not occur in their text."

@@ -216,7 +216,7 @@ def _saved_plan(folder: Path) -> FinetunePlan | None:
 def _plan_in_words(built: Built, plan: FinetunePlan, splits: Splits) -> str:
     return (
         f"Plan: {plan.task} with a {built.saved.family} of {count_parameters(built.network):,} parameters "
-        f"({count_trained(built.network):,} train); {plan.budget} of {plan.batch} examples, out of "
+        f"({count_trained(built.network):,} trainable); {plan.budget} of {plan.batch} examples, out of "
         f"{len(splits.train.examples):,}; at most {plan.sequence_length} tokens each; "
         f"{plan.optimizer} at {plan.learning_rate:g}; {plan.precision}."
     )
