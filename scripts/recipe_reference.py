@@ -22,7 +22,7 @@ NAMES = {str: "string", int: "integer", float: "number", bool: "true or false"}
 INTRODUCTION = """\
 # Recipe reference
 
-A recipe is a YAML file with one section per stage. This page lists every key. It is made from the schema by
+A recipe is a YAML file with one section per stage. This page lists every key. It is generated from the schema by
 `python scripts/recipe_reference.py`: do not edit it.
 
 ```yaml
@@ -36,8 +36,8 @@ pretrain: {budget: 20m}
 * Paths are relative to the recipe's folder.
 * `key=value` on the command line changes one key: `weft pretrain recipe.yml model.layers=6 pretrain.budget=5m`.
 * An unknown key or a wrong type is an error before any work starts.
-* A key without a default is chosen by weft. The choice is printed, and `recipe.yml` in the run folder has it.
-* `weft schema > recipe.schema.json` gives the same as JSON Schema, for completion in your editor.
+* weft chooses settings without a default as needed. It prints them and writes them to `recipe.yml` in the run folder.
+* `weft schema > recipe.schema.json` writes the keys as a JSON Schema, for completion in your editor.
 """
 
 
@@ -81,7 +81,7 @@ def sections_of(annotation: Any) -> list[type[BaseModel]]:
 
 
 def about(path: str, section: type[BaseModel], sections: dict[str, type[BaseModel]]) -> Iterator[str]:
-    yield f"## `{path}`\n" if path else "## The top\n"
+    yield f"## `{path}`\n" if path else "## Top level\n"
     if path and section.__doc__ and "__doc__" in vars(section):
         yield " ".join(section.__doc__.split()) + "\n"
     yield "| key | type | default | meaning |"
@@ -134,7 +134,7 @@ def default_of(field: FieldInfo) -> str:
     if field.default is None:
         return ""
     if isinstance(field.default, BaseModel):
-        return "as below"
+        return "see below"
     if isinstance(field.default, bool):
         return f"`{str(field.default).lower()}`"
     return f"`{field.default}`" if field.default != "" else "empty"

@@ -19,7 +19,7 @@ class ReadSection(Section):
         min_length=1,
         description="character encoding of text, JSON lines and tables; web pages declare their own",
     )
-    documents: Unit | None = Field(None, description="corpus.documents for these files only")
+    documents: Unit | None = Field(None, description="as corpus.documents, for these files only")
     format: Format | None = Field(
         None, description="format of all these files; default: inferred from each file's extension"
     )
@@ -44,7 +44,7 @@ class SourceSection(ReadSection):
 
 
 class SplitsSection(Section):
-    """How much is held out: below 1 a share of the text, from 1 a number of characters of a source that is one text."""
+    """How much text is held out. Below 1: a share. 1 or more: a number of characters, for sources that are one text."""
 
     validation: float = Field(
         default=0.05, ge=0, allow_inf_nan=False, description="share held out for validation, or number of characters"
@@ -57,25 +57,25 @@ class SplitsSection(Section):
 class CleanSection(Section):
     repair: bool = Field(True, description="repair text that was decoded with the wrong encoding (cafÃ© becomes café)")
     form: Literal["NFC", "NFKC"] | None = Field("NFC", description="Unicode normal form; null: none")
-    mask: bool = Field(False, description="replace personal data by <email>, <phone>, <card>, <iban> and <id>")
+    mask: bool = Field(False, description="replace personal data with <email>, <phone>, <card>, <iban> and <id>")
 
 
 class FilterSection(Section):
-    """Thresholds of the quality rules. Default: those of the language. null switches a rule off."""
+    """Thresholds of the quality rules. The defaults depend on the language. null switches a rule off."""
 
     least_words: int | None = Field(
-        None, ge=0, description="fewest words of a document (characters or letters in scripts without spaces)"
+        None, ge=0, description="minimum words per document (characters or letters in scripts without spaces)"
     )
-    most_words: int | None = Field(None, ge=1, description="most words of a document")
+    most_words: int | None = Field(None, ge=1, description="maximum words per document")
     word_length: list[float] | None = Field(
         None, min_length=2, max_length=2, description="allowed mean word length, such as [3, 10]"
     )
-    symbols: float | None = Field(None, ge=0, description="most hashes and ellipses per word")
+    symbols: float | None = Field(None, ge=0, description="maximum hash signs and ellipses per word")
     digits: float | None = Field(None, ge=0, le=1, description="largest share of characters that are digits")
     bullets: float | None = Field(None, ge=0, le=1, description="largest share of lines that begin with a bullet")
     ellipses: float | None = Field(None, ge=0, le=1, description="largest share of lines that end with an ellipsis")
     letters: float | None = Field(None, ge=0, le=1, description="smallest share of words that contain a letter")
-    stop_words: int | None = Field(None, ge=0, description="fewest different stop words")
+    stop_words: int | None = Field(None, ge=0, description="minimum number of different stop words")
     repeated_lines: float | None = Field(
         None, ge=0, le=1, description="largest share of lines that repeat an earlier one"
     )
@@ -129,11 +129,9 @@ class DecontaminateSection(Section):
         13,
         ge=4,
         le=100,
-        description="words of an n-gram; twice as many characters in Chinese, four times as many letters in Thai",
+        description="n-gram length in words; in Chinese twice as many characters, in Thai four times as many letters",
     )
-    least_words: int = Field(
-        8, ge=1, le=100, description="fewest words of a test text that is searched for; shorter ones are skipped"
-    )
+    least_words: int = Field(8, ge=1, le=100, description="test texts with fewer words than this are not searched for")
     action: Literal["cut", "drop", "flag"] = Field(
         "cut", description="cut: remove the shared text; drop: drop the document; flag: set contaminated: true"
     )
@@ -143,15 +141,17 @@ class DecontaminateSection(Section):
         le=100_000,
         description="characters removed on each side of a match; remaining pieces shorter than this are dropped",
     )
-    most_pieces: int = Field(10, ge=1, description="a document that would fall into more pieces is dropped")
-    most_documents: int = Field(10, ge=1, description="n-grams that occur in more documents are ignored")
+    most_pieces: int = Field(10, ge=1, description="a document that would be cut into more pieces than this is dropped")
+    most_documents: int = Field(
+        10, ge=1, description="n-grams that occur in more documents than this are common phrases and stay"
+    )
 
 
 class FetchSection(Section):
     """How web pages are fetched. robots.txt is obeyed."""
 
     delay: float = Field(1.0, ge=0, le=600, allow_inf_nan=False, description="seconds between two requests to a server")
-    timeout: float = Field(20.0, gt=0, le=600, allow_inf_nan=False, description="seconds until a request fails")
+    timeout: float = Field(20.0, gt=0, le=600, allow_inf_nan=False, description="timeout of a request, in seconds")
     most_bytes: int = Field(10_000_000, ge=1, description="largest page, in bytes")
     agent: str = Field(
         "weft",
@@ -160,7 +160,7 @@ class FetchSection(Section):
     )
     inside: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,260}$")]] = Field(
         [],
-        description="hosts of your own network that may be fetched from, such as wiki.local or 127.0.0.1:8000",
+        description="hosts in your own network that weft may fetch from, such as wiki.local or 127.0.0.1:8000",
     )
 
 
@@ -179,21 +179,21 @@ class BuildSection(Section):
 
 
 class CorpusSection(Section):
-    """Either `sources`, which are split here, or `path`, a folder that contains train, validation and test."""
+    """Either `sources`, which weft splits, or `path`, a folder already split into train, validation and test."""
 
     sources: list[SourceSection] | None = Field(
         None, min_length=1, description="texts to read, such as [{path: my.txt}]"
     )
     path: str | None = Field(
-        None, min_length=1, description="folder with train.*, validation.* and test.* or a corpus built by weft"
+        None, min_length=1, description="folder with train.*, validation.* and test.*, or a corpus built by weft"
     )
     splits: SplitsSection = Field(SplitsSection(), description="how much is held out")
     documents: Unit | None = Field(
         None,
-        description="one document per file, per line or per block between blank lines of a text file; default: file",
+        description="what is one document of a text file: the file, a line, a block between blank lines; default: file",
     )
     build: BuildSection | None = Field(
-        None, description="clean, filter and deduplicate the text first; {}: with the default settings"
+        None, description="clean, filter and deduplicate the text first; {} uses the default settings"
     )
 
     @model_validator(mode="after")

@@ -44,17 +44,17 @@ class DataSection(Section):
     separator: str | None = Field(
         None,
         min_length=1,
-        description="text between the labels of a cell; in a decoder's prompt, text between source and target",
+        description="text between the labels in a cell; for a decoder, text between source and target",
     )
     columns: list[str] | None = Field(None, min_length=1, description="column names of a table without a header row")
     labels: list[str] | None = Field(
-        None, min_length=1, description="label names, where the data has numbers instead: [O, B-PER, …]"
+        None, min_length=1, description="label names, if the data has numbers instead: [O, B-PER, …]"
     )
     format: RowFormat | None = Field(
         None, description="format of all files; default: inferred from each file's extension"
     )
     encoding: str = Field("utf-8", min_length=1, description="character encoding of the files")
-    limit: int | None = Field(None, ge=1, description="most training examples; they are drawn at random")
+    limit: int | None = Field(None, ge=1, description="maximum number of training examples, drawn at random")
 
     def named_columns(self) -> dict[str, str | list[str]]:
         """The columns that the recipe names, by role."""
@@ -79,11 +79,14 @@ class FinetuneSection(Section):
         "all", description="what is trained: all weights, LoRA adapters, or the head only"
     )
     lora_rank: int = Field(8, ge=1, le=1024, description="rank of the LoRA adapters")
-    sequence_length: int | None = Field(None, ge=8, description="most tokens of an example, including special tokens")
+    sequence_length: int | None = Field(None, ge=8, description="maximum tokens per example, including special tokens")
     batch: int | None = Field(None, ge=1, description="examples per optimizer step")
-    accumulation: int = Field(1, ge=1, description="micro-batches per step; more need less memory")
+    accumulation: int = Field(
+        1, ge=1, description="micro-batches per optimizer step; a higher number needs less memory"
+    )
     optimizer: Literal["adamw", "muon"] | None = Field(
-        None, description="default: muon from scratch or if the model was pre-trained with it, otherwise adamw"
+        None,
+        description="optimizer; default: muon from scratch or if the model was pre-trained with it, otherwise adamw",
     )
     learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="peak learning rate of AdamW")
     matrix_rate: float | None = Field(
@@ -98,7 +101,7 @@ class FinetuneSection(Section):
         0.06,
         ge=0,
         allow_inf_nan=False,
-        description="warm-up: below 1 a share of the steps, otherwise a number of steps",
+        description="length of the warm-up: a share of the steps if below 1, otherwise a number of steps",
     )
     clip: float = Field(
         1.0,
@@ -116,24 +119,26 @@ class FinetuneSection(Section):
     metric: str | None = Field(
         None,
         description="validation metric that selects the best checkpoint: accuracy, f1, mcc, spearman … or loss; ties "
-        "go to the lower loss; default: the main metric of the task, with balanced macro F1",
+        "go to the lower loss; default: the main metric of the task; with balanced: macro F1",
     )
     threshold: float | None = Field(
         None,
         gt=0,
         lt=1,
         allow_inf_nan=False,
-        description="several labels per example: labels with a probability above this are predicted; default: 0.5",
+        description="with several labels per example, those with a probability above this are predicted; default: 0.5",
     )
-    crf: bool = Field(False, description="task tag: a CRF layer predicts the tags of a sentence jointly")
+    crf: bool = Field(False, description="for the task tag: a CRF layer predicts the tags of a sentence jointly")
     prefix: str = Field("", description="text before each source, such as 'summarize: '")
-    beams: int = Field(4, ge=1, le=64, description="beams of beam search for generated texts")
+    beams: int = Field(4, ge=1, le=64, description="number of beams for generated texts")
     sample: bool = Field(False, description="generate by sampling instead of beam search")
     max_new_tokens: int | None = Field(
-        None, ge=1, description="most tokens of a generated text; default: from the lengths of the training targets"
+        None,
+        ge=1,
+        description="maximum tokens per generated text; default: derived from the lengths of the training targets",
     )
     precision: Literal["float32", "bfloat16"] | None = Field(
-        None, description="default: bfloat16 where it is faster, otherwise float32"
+        None, description="precision of training; default: bfloat16 where it is faster, otherwise float32"
     )
     threads: int | None = Field(
         None, ge=1, le=4096, description="CPU threads; default: OMP_NUM_THREADS, or one per core"
@@ -145,10 +150,12 @@ class FinetuneSection(Section):
     log_every: int | None = Field(None, ge=1, description="steps between two log entries")
     validate_every: int | None = Field(None, ge=1, description="steps between two validations")
     validation_examples: int | None = Field(
-        None, ge=1, description="validation examples; default with a time budget: what fits into 5 % of it"
+        None,
+        ge=1,
+        description="number of validation examples; default with a time budget: as many as fit into 5 % of it",
     )
     checkpoint_every: int | None = Field(None, ge=1, description="steps between two checkpoints")
-    keep: int = Field(1, ge=1, description="newest checkpoints to keep besides the best")
+    keep: int = Field(1, ge=1, description="number of newest checkpoints to keep, in addition to the best")
     patience: int | None = Field(
         None, ge=1, description="stop after this many validations without improvement; default: never"
     )

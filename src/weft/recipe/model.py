@@ -15,7 +15,7 @@ class TokenizerSection(Section):
         None, min_length=1, description="folder with tokenizer.json, or a vocabulary file of BERT or GPT-2"
     )
     vocab_size: int | None = Field(
-        None, ge=1, description="tokens of the vocabulary, including special tokens; default of char: all characters"
+        None, ge=1, description="vocabulary size, including special tokens; default for char: all characters"
     )
     cased: bool = Field(False, description="wordpiece: keep upper case and accents")
 
@@ -33,15 +33,15 @@ class ModelSection(BaseModel):
 
     family: str | None = Field(
         None,
-        description="architecture: bert, roberta, distilbert, gpt2, t5, transformer, llama, qwen3, modernbert or lstm",
+        description="one of bert, roberta, distilbert, gpt2, t5, transformer, llama, qwen3, modernbert or lstm",
     )
     path: str | None = Field(None, min_length=1, description="model folder to continue training from")
     size: str | None = Field(None, description="published size of the family: base, mini, gpt3-175b …")
     head: str | None = Field(
-        None, description="head: masked, causal, seq2seq, sequence, token, span …; default: that of the family"
+        None, description="output head (masked, causal, seq2seq, sequence, token, span …); default: that of the family"
     )
     labels: int = Field(2, ge=1, description="number of labels of a sequence or token head")
-    vocabulary: int | None = Field(None, ge=1, description="tokens in the vocabulary")
+    vocabulary: int | None = Field(None, ge=1, description="vocabulary size")
     layers: int | None = Field(None, ge=1, description="number of Transformer blocks")
     width: int | None = Field(None, ge=1, description="hidden size")
     heads: int | None = Field(None, ge=1, description="number of attention heads")

@@ -19,12 +19,14 @@ class PretrainSection(Section):
         "20m", description="length of training: a time such as 20m, 90s or 2h, 2000 steps, 50M tokens or 3 epochs"
     )
     sequence_length: int | None = Field(
-        None, ge=4, le=1_000_000, description="tokens of a training sequence, including special tokens"
+        None, ge=4, le=1_000_000, description="tokens per training sequence, including special tokens"
     )
     batch_tokens: int | None = Field(None, ge=1, description="tokens per optimizer step")
-    accumulation: int = Field(1, ge=1, description="micro-batches per step; more need less memory")
+    accumulation: int = Field(
+        1, ge=1, description="micro-batches per optimizer step; a higher number needs less memory"
+    )
     optimizer: Literal["adamw", "muon"] = Field(
-        "muon", description="muon trains matrices with Muon and the rest with AdamW"
+        "muon", description="muon: Muon for matrices, AdamW for the rest; adamw: AdamW for all"
     )
     learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="peak learning rate of AdamW")
     matrix_rate: float | None = Field(
@@ -41,7 +43,7 @@ class PretrainSection(Section):
         0.02,
         ge=0,
         allow_inf_nan=False,
-        description="warm-up: below 1 a share of the steps, otherwise a number of steps",
+        description="length of the warm-up: a share of the steps if below 1, otherwise a number of steps",
     )
     clip: float = Field(
         1.0,
@@ -56,23 +58,23 @@ class PretrainSection(Section):
     mask_share: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are masked")
     mask_unit: Literal["token", "word", "span", "cover"] = Field(
         "token",
-        description="tokens, whole words or spans are masked; cover: each token once in 1 / mask_share epochs",
+        description="what is masked: tokens, whole words or spans; cover: each token once in 1 / mask_share epochs",
     )
     precision: Literal["float32", "bfloat16"] | None = Field(
-        None, description="default: bfloat16 where it is faster, otherwise float32"
+        None, description="precision of training; default: bfloat16 where it is faster, otherwise float32"
     )
     threads: int | None = Field(
         None, ge=1, le=4096, description="CPU threads; default: OMP_NUM_THREADS, or one per core"
     )
     compile: bool | None = Field(
-        None, description="use torch.compile; default: measured, if the run is long enough to pay for it"
+        None, description="use torch.compile; default: if the run is long enough and a measurement shows a gain"
     )
     seed: int = Field(0, ge=0, lt=2**31, description="random seed")
     log_every: int | None = Field(None, ge=1, description="steps between two log entries")
     validate_every: int | None = Field(None, ge=1, description="steps between two validations")
     checkpoint_every: int | None = Field(None, ge=1, description="steps between two checkpoints")
-    validation_tokens: int | None = Field(None, ge=1, description="validation tokens during training")
-    keep: int = Field(2, ge=1, description="newest checkpoints to keep besides the best")
+    validation_tokens: int | None = Field(None, ge=1, description="number of tokens per validation during training")
+    keep: int = Field(2, ge=1, description="number of newest checkpoints to keep, in addition to the best")
     patience: int | None = Field(
         None, ge=1, description="stop after this many validations without a lower loss; default: never"
     )
