@@ -1,4 +1,4 @@
-"""The shape of the code: rooms in order (`lint-imports` checks that), short files, one name for one thing."""
+"""The shape of the code: packages in order (`lint-imports` checks that), short files, one name for one thing."""
 
 import ast
 import re
@@ -33,7 +33,7 @@ def definitions(tree: ast.Module) -> Iterator[str]:
 
 
 def test_the_picture_shows_the_imports_of_today():
-    drawn = architecture.draw(architecture.rooms_in_reading_order(), architecture.find_imports())
+    drawn = architecture.draw(architecture.packages_in_reading_order(), architecture.find_imports())
     assert drawn == architecture.PICTURE.read_text("utf-8"), "run scripts/architecture.py"
 
 
@@ -67,10 +67,10 @@ def test_a_public_name_is_defined_in_one_module_only():
     assert {name: files for name, files in modules.items() if len(files) > 1} == {}
 
 
-def test_the_page_describes_every_room():
-    rooms = [room for room in architecture.rooms_in_reading_order() if room != architecture.ROOT_MODULES]
+def test_the_page_describes_every_package():
+    packages = [name for name in architecture.packages_in_reading_order() if name != architecture.ROOT_MODULES]
     described = re.findall(r"^\*\*`(\w+)(?:/|\.py)`\*\*", PAGE, re.MULTILINE)
-    assert described == rooms
+    assert described == packages
 
 
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"`((?:\w+/)+\w+\.\w+)(?:: (\w+))?`", PAGE))))

@@ -1,1 +1,1 @@
-"""What each command does, between the command line and the rooms."""
+"""What each command does, between the command line and the other packages."""
