@@ -115,7 +115,7 @@ def show_writing(screen: Console, title: str, model: weft.Model, prompt: str, le
 
 
 def show_figures(screen: Console, made: dict[str, Trained]) -> None:
-    table = Table(title="How good, beside an n-gram model", title_justify="left", title_style="bold")
+    table = Table(title="Compared with a baseline", title_justify="left", title_style="bold")
     for column in ("", "weft", "baseline", "time"):
         table.add_column(column)
     notes = []
