@@ -57,7 +57,7 @@ TextFiles = Annotated[
 TextFormat = Annotated[str | None, typer.Option(help=_TEXT_FORMATS)]
 DocumentUnit = Annotated[
     str | None,
-    typer.Option(help="One document of a text file is the whole file, a line or a block: file, line, block."),
+    typer.Option(help="What is one document of a text file: file, line or block. Default: file."),
 ]
 TextColumn = Annotated[str | None, typer.Option(help="The key or column that holds the text. Default: text.")]
 Languages = Annotated[str | None, typer.Option(help="Languages to keep: en,zh.")]
@@ -94,7 +94,7 @@ RowFileFormat = Annotated[str | None, typer.Option(help=_ROW_FORMATS)]
 EvaluationBytes = Annotated[int | None, typer.Option(help="Language models: read at most this many bytes of text.")]
 InputTexts = Annotated[
     list[str] | None,
-    typer.Argument(help="The texts. A pair is two texts; a question is the question, then its context."),
+    typer.Argument(help="Texts to predict for. A pair takes two texts; a question also takes its context."),
 ]
 RowFile = Annotated[
     Path | None, typer.Option(help="A file with one input per row (.csv, .jsonl …) or line (.txt). - is stdin.")

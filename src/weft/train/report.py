@@ -13,6 +13,7 @@ from weft.page import page, table, tiles
 from weft.train.training_log import read_metrics
 
 _REPORT_FILE = "report.html"
+_RESULT_TITLES = {"by_counting": "baseline"}  # keys of the results that the page shows under another name
 _TILES = {  # figures at the top of the page
     "validation_loss": "validation loss",
     "perplexity": "perplexity",
@@ -35,7 +36,7 @@ def write_run_report(folder: Path) -> Path:
         _extra_chart(metrics),
         _samples(metrics),
         "<h2>Results</h2>",
-        table(_flat({key: value for key, value in results.items() if key != "model"})),
+        table(_flat({_RESULT_TITLES.get(key, key): value for key, value in results.items() if key != "model"})),
         "<h2>Recipe</h2>",
         table(_flat(facts.get("asked", {}))),
     ]
