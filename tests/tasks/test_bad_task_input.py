@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from small_tasks import finetune, learnt, refused, report_of, rows_of, weft, write_rows
+from weft.tasks.answer import Answer, Gold
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -72,6 +73,8 @@ BROKEN = {  # rows that cannot be used, and why
             "has answers with unequal numbers of text and answer_start",
         ),
         ({**ANNA, "answers": [{"text": "Anna", "answer_start": "0"}]}, "has an answer without text and answer_start"),
+        ({**ANNA, "answers": ["Bob"]}, "has the answer 'Bob', which is not in its context"),
+        ({**ANNA, "answers": ["Anna", 5]}, "has an answer without text and answer_start"),
         ({"question": "", "context": "Anna", "answers": []}, "has an empty question"),
         ({"question": "Who?", "context": " ", "answers": []}, "has an empty context"),
     ],
@@ -114,6 +117,11 @@ def test_an_answer_whose_place_is_off_is_looked_for_in_its_context(tmp_path):
         row["answers"][0]["answer_start"] += number - 5
     report = learnt(tmp_path, "answer", data={"train": str(write_rows(tmp_path / "train.jsonl", rows))})
     assert report["left_out"] == {} and report["cost"]["training_examples"] == 9
+
+
+def test_answers_may_be_plain_texts():
+    row = {"question": "Who?", "context": "Tom saw Anna Berg.", "answers": ["Anna Berg", " Anna "]}
+    assert Answer().example(row, with_gold=True).gold == (Gold("Anna Berg", 8), Gold("Anna", 8))
 
 
 @pytest.mark.parametrize(("task", "strange", "reason"), [

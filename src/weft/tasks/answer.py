@@ -189,9 +189,9 @@ class Answer(ScoredTask):
 
 
 def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], tuple[str, ...]]:
-    """The answers, and what was repaired. `value`: SQuAD's list, a mapping with two lists, or a text."""
+    """The answers, and what was repaired. `value`: SQuAD's list, a mapping with two lists, a text or several."""
     if isinstance(value, str):
-        value = [{"text": value, "answer_start": -1}]
+        value = [value]
     if isinstance(value, Mapping):
         texts, starts = value.get("text"), value.get("answer_start")
         if isinstance(texts, str):
@@ -203,9 +203,8 @@ def _golds(value: Any, context: str) -> tuple[tuple[Gold, ...], tuple[str, ...]]
         raise Unusable("has no answers")
     found, repairs = [], list[str]()
     for answer in value:
-        text, start = (
-            (answer.get("text"), answer.get("answer_start", -1)) if isinstance(answer, Mapping) else (None, None)
-        )
+        parts = answer if isinstance(answer, Mapping) else {"text": answer}
+        text, start = parts.get("text"), parts.get("answer_start", -1)
         if not isinstance(text, str) or not isinstance(start, int) or not text.strip():
             raise Unusable("has an answer without text and answer_start")
         was_off = start >= 0 and context[start : start + len(text)] != text
