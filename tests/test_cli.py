@@ -5,9 +5,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
 
 import weft
+from weft.cli import main
 
 SHAPE = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2}
 
@@ -86,6 +89,29 @@ def test_debug_shows_the_traceback():
     done = run("info", "nowhere", "--debug")
     assert "Traceback" in done.stderr
     assert "FolderError" in done.stderr
+
+
+def too_large_a_tensor():
+    torch.empty(2**60, dtype=torch.uint8)
+
+
+def too_large_an_array():
+    np.empty(2**60, np.uint8)
+
+
+def too_much_for_a_gpu():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+@pytest.mark.parametrize("exhaust", [too_large_a_tensor, too_large_an_array, too_much_for_a_gpu])
+def test_running_out_of_memory_is_a_sentence_with_advice(exhaust, monkeypatch, capsys):
+    monkeypatch.setattr("weft.commands.info.describe_machine", exhaust)
+    monkeypatch.setattr(sys, "argv", ["weft", "info"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr().err
+    assert end.value.code == 2
+    assert said.startswith("weft: The memory is not enough.") and "accumulation" in said and "fault" not in said
 
 
 def test_families_lists_sizes_with_parameters():

@@ -4,6 +4,7 @@ Results go to standard output, everything else to standard error. The exit code 
 the user can correct, 1 for any other. An error is a sentence; `--debug` also prints the traceback.
 """
 
+import errno
 import io
 import json
 import os
@@ -326,8 +327,24 @@ def main() -> None:
         sys.exit(_explain(error))
 
 
+_OUT_OF_MEMORY = (
+    "The memory is not enough. In training, try accumulation=4 (a step in four pieces), then a smaller sequence_length "
+    "or batch (docs/troubleshooting.md). In a corpus build, fewer --workers."
+)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """torch raises a RuntimeError on the CPU, and one of its subclasses on a GPU."""
+    if isinstance(error, RuntimeError):
+        return type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
 def _explain(error: BaseException) -> int:
     """Print the error to standard error. Returns the exit code."""
+    if _is_out_of_memory(error):
+        say(f"weft: {_OUT_OF_MEMORY}")
+        return 2
     match error:
         case WeftError():
             say(f"weft: {error}")
