@@ -6,6 +6,7 @@ The command line prints the message without a traceback; `--debug` shows the tra
 
 import difflib
 import importlib
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,10 +31,36 @@ class FolderError(InputError):
     """A model, corpus or run folder is missing, damaged or of another kind."""
 
 
-def suggest(name: str, valid: Iterable[str]) -> str:
+def suggest(name: Any, valid: Iterable[str]) -> str:
     """A hint for an unknown name, such as ` (did you mean objective?)`; empty if no valid name is similar."""
-    near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(name), list(valid), n=1, cutoff=0.6)
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def as_path(given: Any, what: str) -> Path:
+    """Raises InputError if a Python caller gave something else than a path."""
+    if not isinstance(given, str | os.PathLike):
+        raise InputError(f"{what} is a path, not {type(given).__name__}.")
+    return Path(given)
+
+
+def as_items(given: Any, what: str) -> list[Any]:
+    """Raises InputError if a Python caller gave something else than several values."""
+    if not isinstance(given, Iterable):
+        raise InputError(f"{what} is a list, not {type(given).__name__}.")
+    return list(given)
+
+
+def check_encodable(text: str, what: str) -> None:
+    """Raises InputError for half of a surrogate pair, which no tokenizer reads. Bytes of a command line that are not
+    UTF-8 become such.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{what} is not valid text: {text[error.start]!r} at {error.start} is half of a surrogate pair."
+        ) from None
 
 
 def address_in(path: Path | str) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.errors import InputError
+from weft.errors import InputError, as_items
 from weft.model.keep import Keep, Kept
 from weft.model.network import Network
 from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
@@ -33,6 +33,7 @@ def arrays_of(
 
     Raises InputError if the ids do not fit the model.
     """
+    sequences = as_items(sequences, "What the model reads")
     results: list[np.ndarray] = [np.empty(0)] * len(sequences)
     with torch.inference_mode():
         for picked, batch, target in _packed(network, sequences, targets, segments):
@@ -51,6 +52,7 @@ def hidden_arrays(
     layers: Sequence[int],
 ) -> list[np.ndarray]:
     """(layers, length, width) per sequence. Raises InputError if the model has no such layer."""
+    sequences, layers = as_items(sequences, "What the model reads"), _checked_layers(layers)
     results: list[np.ndarray] = [np.empty(0)] * len(sequences)
     keep = Keep(hidden=tuple(layers))
     for picked, batch, target, kept in _kept(network, sequences, targets, segments, keep):
@@ -68,12 +70,20 @@ def attention_arrays(
     layers: Sequence[int],
 ) -> list[list[np.ndarray]]:
     """Per sequence and layer, (heads, length, length). Raises InputError if the model has no such layer."""
+    sequences, layers = as_items(sequences, "What the model reads"), _checked_layers(layers)
     results: list[list[np.ndarray]] = [[] for _ in sequences]
     keep = Keep(attention=tuple(layers))
     for picked, _, _, kept in _kept(network, sequences, targets, segments, keep):
         for place, index in enumerate(picked):
             results[index] = [kept.attention[layer][place].float().cpu().numpy() for layer in layers]
     return results
+
+
+def _checked_layers(layers: Sequence[int]) -> list[int]:
+    found = as_items(layers, "layers")
+    if not found or any(not isinstance(layer, int | np.integer) for layer in found):
+        raise InputError(f"layers is a list of at least one number, not {layers!r}.")
+    return found
 
 
 def _kept(
@@ -112,7 +122,7 @@ def check_sequences(
 ) -> None:
     if isinstance(sequences, str) or any(isinstance(sequence, str) for sequence in sequences):
         raise InputError("These are texts, not token ids. For text, use embed or fill.")
-    for rows in (sequences, () if targets is None else targets):
+    for rows in (sequences, () if targets is None else as_items(targets, "targets")):
         for index, sequence in enumerate(rows):
             check_sequence(network, sequence, index)
     architecture = network.architecture
@@ -122,7 +132,7 @@ def check_sequences(
         raise InputError(f"There are {len(sequences)} sources but {len(targets)} targets.")
     if segments is None:
         return
-    if [len(row) for row in segments] != [len(row) for row in sequences]:
+    if [np.asarray(row).size for row in as_items(segments, "segments")] != [len(row) for row in sequences]:
         raise InputError("Segments must have a number for each token of each sequence.")
     most = max(architecture.embedding.segments, 1)
     if any(not 0 <= number < most for row in segments for number in row):
@@ -130,7 +140,10 @@ def check_sequences(
 
 
 def check_sequence(network: Network, sequence: Sequence[int], index: int) -> None:
-    ids = np.asarray(sequence)
+    try:
+        ids = np.asarray(sequence)
+    except ValueError:  # lists of unequal lengths
+        ids = np.empty((0, 0))
     if ids.ndim != 1:
         raise InputError(f"Sequence {index} is not a row of token ids; give a list of lists of integers.")
     if ids.size == 0:

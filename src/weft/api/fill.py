@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from weft.api.arrays import check_sequence
-from weft.errors import InputError
+from weft.errors import InputError, check_encodable
 from weft.model.network import Network
 from weft.model.packed import pack
 from weft.tokenizer.tokenizer import Tokenizer
@@ -23,7 +23,8 @@ def fill_masks(network: Network, tokenizer: Tokenizer, text: str, top: int) -> l
     """For each mask, `top` suggestions, most probable first. `[MASK]` and the tokenizer's own mask token both work."""
     if not isinstance(text, str):
         raise InputError("fill takes one text at a time.")
-    if not isinstance(top, int) or top < 1:
+    check_encodable(text, "The text")
+    if not isinstance(top, int) or isinstance(top, bool) or top < 1:
         raise InputError(f"top must be at least 1, not {top}.")
     if "masked" not in network.heads:
         has = ", ".join(network.heads) or "none"

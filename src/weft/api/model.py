@@ -10,7 +10,7 @@ import torch
 
 from weft.api.arrays import Sequences, arrays_of, attention_arrays, hidden_arrays
 from weft.api.fill import Filled, fill_masks
-from weft.errors import InputError
+from weft.errors import InputError, as_items, as_path, check_encodable
 from weft.generate.framing import Framing
 from weft.generate.prepare import for_reading, prepared
 from weft.generate.prompts import PromptReader
@@ -60,6 +60,8 @@ def create(
     `model.format`).
     """
     if tokenizer is not None:
+        if not isinstance(tokenizer, Tokenizer):
+            raise InputError(f"tokenizer is that of a model (model.tokenizer), not {type(tokenizer).__name__}.")
         knobs.setdefault("vocabulary", tokenizer.vocabulary)
     chosen, architecture = design(family, size, head=head, labels=labels, positions=positions, **knobs)
     network = create_network(architecture, seed).eval()
@@ -89,7 +91,7 @@ class Model(LoadedModel):
             **side_files(self.folder),
         }
         kept = {key: self.facts[key] for key in _COPIED_FACTS if key in self.facts}
-        saved_as = write_model(self.network, self._described(), Path(folder), files=files, facts=kept)
+        saved_as = write_model(self.network, self._described(), as_path(folder, "The folder"), files=files, facts=kept)
         if saved_as == "weft":
             say(f"{folder}: {OWN_FORMAT}")
         return saved_as
@@ -159,9 +161,11 @@ class Model(LoadedModel):
 
         Texts longer than the model reads are truncated.
         """
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = [texts] if isinstance(texts, str) else as_items(texts, "What embed takes")
         if wrong := [text for text in texts if not isinstance(text, str)]:
             raise InputError(f"embed takes texts, not {type(wrong[0]).__name__}.")
+        for number, text in enumerate(texts):
+            check_encodable(text, f"Text {number}")
         limits = [limit for limit in (self.longest, self.pooling.most_tokens) if limit is not None]
         ids = self.tokenizer.encode_many(texts, min(limits, default=None))
         if empty := [i for i, sequence in enumerate(ids) if not sequence]:

@@ -9,7 +9,7 @@ from weft.api.model import Model, load
 from weft.commands.corpus import reading_in
 from weft.commands.printing import print_facts
 from weft.commands.tasks import evaluate_task, print_judged
-from weft.errors import InputError, RecipeError
+from weft.errors import InputError, RecipeError, as_items, as_path
 from weft.metrics.rounding import interval_text, rounded
 from weft.sources.documents import read_documents
 from weft.sources.files import is_corpus, list_files
@@ -48,11 +48,14 @@ def evaluate_model(
     paths, known = _as_paths(data), _as_paths(train)
     if not paths:
         raise InputError("Give at least one file to evaluate on.")
-    pairs = [f"{role}={column}" for role, column in columns.items()] if isinstance(columns, Mapping) else list(columns)
+    named = [f"{role}={column}" for role, column in columns.items()] if isinstance(columns, Mapping) else columns
+    pairs = as_items(named, "columns")
+    if limit_bytes is not None and (not isinstance(limit_bytes, int) or limit_bytes < 1):
+        raise InputError(f"--limit-bytes is a number of bytes, at least 1, not {limit_bytes!r}.")
     if task is None and loaded.task is None and language_head(loaded.network) is not None:
         useless = {"--column": pairs, "--output": output}
-        if named := [name for name, value in useless.items() if value]:
-            raise InputError(f"{named[0]} goes with a task, and {_name(loaded)} is a language model. See --task.")
+        if wrong := [name for name, value in useless.items() if value]:
+            raise InputError(f"{wrong[0]} goes with a task, and {_name(loaded)} is a language model. See --task.")
         return _evaluate_text(loaded, paths, known, encoding, format, limit_bytes)
     if limit_bytes is not None:
         raise InputError("--limit-bytes goes with the text of a language model, not with a task's examples.")
@@ -160,7 +163,8 @@ def _held_out(path: Path) -> Path:
 
 
 def _as_paths(given: PathOrPaths) -> list[Path]:
-    return [Path(given)] if isinstance(given, str | Path) else [Path(one) for one in given]
+    listed = [given] if isinstance(given, str | Path) else as_items(given, "What to read")
+    return [as_path(one, "What to read") for one in listed]
 
 
 def _name(model: Model) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError, refuse_address
+from weft.errors import InputError, as_items, as_path, refuse_address
 from weft.recipe.file import check_recipe, read_recipe
 from weft.recipe.recipe import Recipe
 
@@ -56,7 +56,7 @@ def open_recipe(recipe: RecipeSource, overrides: Overrides = ()) -> tuple[Recipe
     """The recipe, and the folder that its paths are relative to."""
     if isinstance(overrides, str):
         raise InputError('overrides is a list of "key=value" or a dictionary, not one string.')
-    changes = _plain(overrides) if isinstance(overrides, Mapping) else list(overrides)
+    changes = _plain(overrides) if isinstance(overrides, Mapping) else as_items(overrides, "overrides")
     if isinstance(recipe, Mapping):
         return check_recipe(_plain(recipe), changes), Path()
     if not isinstance(recipe, str | Path):
@@ -66,7 +66,7 @@ def open_recipe(recipe: RecipeSource, overrides: Overrides = ()) -> tuple[Recipe
 
 
 def run_folder_of(recipe: Recipe, output: str | Path | None) -> Path:
-    return Path("runs") / recipe.name if output is None else refuse_address(Path(output))
+    return Path("runs") / recipe.name if output is None else refuse_address(as_path(output, "output"))
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from weft.errors import InputError
+from weft.errors import InputError, check_encodable
 from weft.generate.framing import Framing, Turn
 from weft.generate.settings import DEFAULT_NEW_TOKENS, Settings
 from weft.generate.start_end_tokens import StartEndTokens
@@ -169,12 +169,7 @@ class PromptReader:
 def _check_text(text: str, what: str) -> None:
     if len(text) > MOST_PROMPT_CHARACTERS:
         raise InputError(f"{what} has {len(text):,} characters; the limit is {MOST_PROMPT_CHARACTERS:,}.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{what} is not valid text: {text[error.start]!r} at {error.start} is half of a surrogate pair."
-        ) from None
+    check_encodable(text, what)
 
 
 def as_list(prompts: Any) -> tuple[bool, list[Any]]:

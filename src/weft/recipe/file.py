@@ -72,7 +72,7 @@ def _has_named_keys(tree: Any, depth: int = 20) -> bool:
 
 
 def _parsed(override: str) -> tuple[str, Any]:
-    key, equals, value = override.partition("=")
+    key, equals, value = str(override).partition("=")
     if not equals or not all(key.split(".")):
         raise RecipeError(f"{override!r} is not a setting; write key=value, for example model.layers=6.")
     try:

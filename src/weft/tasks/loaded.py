@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import torch
 
-from weft.errors import FolderError, InputError
+from weft.errors import FolderError, InputError, as_path
 from weft.folders import known_facts
 from weft.interchange.folder import Description, read_model
 from weft.interchange.pooling import Pooling, read_pooling
@@ -46,7 +46,7 @@ class LoadedModel:
     @classmethod
     def load(cls, folder: str | Path, device: str | torch.device = "auto", task: str | None = None) -> Self:
         """Raises FolderError if a tensor is missing, misshapen or left over."""
-        folder = Path(folder)
+        folder = as_path(folder, "The model's folder")
         chosen = _checked_device(device)
         network, description = read_model(folder)
         parts = read_tokenizer(folder), read_pooling(folder), known_facts(folder), folder, task

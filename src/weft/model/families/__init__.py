@@ -40,8 +40,8 @@ def design(
     **knobs: Any,
 ) -> tuple[Family, Architecture]:
     """A family's settings and its architecture. `positions`: another position encoding by name, or a maximum length."""
-    if labels < 1:
-        raise RecipeError(f"labels must be at least 1, not {labels}.")
+    if not isinstance(labels, int) or labels < 1:
+        raise RecipeError(f"labels must be a number of at least 1, not {labels!r}.")
     if isinstance(positions, int):
         knobs["positions"], positions = positions, None
     chosen = find_family(family).sized(size, **knobs)
