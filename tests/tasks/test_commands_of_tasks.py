@@ -98,7 +98,7 @@ def test_results_are_on_standard_output_and_all_else_on_standard_error(tmp_path)
     for word in ("held out", "Plan: classify", "step 3/3"):
         assert word in said.err
     table = weft("evaluate", tmp_path / "run/model", tmp_path / "train.jsonl")
-    assert "accuracy" in table.out and "Answering" in table.err
+    assert "accuracy" in table.out and "Predicting" in table.err
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -30,7 +30,7 @@ def test_groups_are_the_same_with_progress(capsys):
 @pytest.mark.parametrize(("task", "unit"), [("classify", "texts"), ("tag", "sentences"), ("summarize", "texts")])
 def test_rows_are_counted(task, unit, tmp_path):
     said = finetune(tmp_path, task)
-    assert re.search(rf"Validating: 100%, 4 {unit}", said.err) and re.search(rf"Answering: .*4 {unit}", said.err)
+    assert re.search(rf"Validating: 100%, 4 {unit}", said.err) and re.search(rf"Predicting: .*4 {unit}", said.err)
     file = write_rows(tmp_path / "rows.jsonl", [without_gold(row) for row in rows_of(task, 7)])
     said = weft("predict", tmp_path / "run/model", "--file", file)
-    assert re.search(r"Answering: .*7 rows", said.err) and "chunks" not in said.err
+    assert re.search(r"Predicting: .*7 rows", said.err) and "chunks" not in said.err
