@@ -60,6 +60,12 @@ def test_vocabulary_loss_is_cross_entropy_with_its_gradients(smoothing, bias, bl
         torch.testing.assert_close(vocabulary_loss(head, x, targets, scale=1 / 11, smoothing=smoothing), theirs)
 
 
+def test_without_rows_the_vocabulary_matrix_has_a_gradient_of_zero():
+    head = Head(HeadSpec("masked", 10), 4)
+    vocabulary_loss(head, torch.zeros(0, 4, requires_grad=True), torch.zeros(0, dtype=torch.long)).backward()
+    assert torch.equal(head.out.weight.grad, torch.zeros(10, 4))
+
+
 def test_the_masked_head_projects_only_the_rows_asked_for():
     network = weft.create("bert", vocabulary=50, layers=1, width=16, heads=2).network
     batch = pack([[1, 2, 3], [4, 5]])

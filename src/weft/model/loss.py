@@ -76,6 +76,8 @@ class _VocabularyLoss(torch.autograd.Function):
             if wants[1]:
                 part = (grad.T @ block).to(weight.dtype)
                 grad_weight = part if grad_weight is None else grad_weight.add_(part)
+        if wants[1] and grad_weight is None:  # no rows; processes that add up gradients must all have the same ones
+            grad_weight = torch.zeros_like(weight)
         ctx.grads = (grad_x, grad_weight, grad_bias)
         return total * scale
 
