@@ -279,3 +279,9 @@ def test_public_data_sets_are_read_wholly(name):
         assert part not in name or len({row.values["label"] for row in rows}) == count
     for row in rows if "wnut" in name or "ud-english" in name else []:
         assert len(row.values["words"]) == len(row.values.get("tags") or row.values["upos"]) > 0
+
+
+def test_a_line_with_a_nul_is_a_row_like_others(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"one\ntw\0o\nthree\n")
+    assert [row.values for row in read_rows(file)] == [{"text": "one"}, {"text": "tw\0o"}, {"text": "three"}]
