@@ -83,6 +83,7 @@ def test_fill_answers_every_mask(folder):
         (lambda model: weft.evaluate(5, "a.txt"), "folder is a path, not int"),
         (lambda model: weft.evaluate(model, None), "What to read is a list, not NoneType"),
         (lambda model: weft.evaluate(model, [5]), "What to read is a path, not int"),
+        (lambda model: weft.evaluate(model, ["-", "-"]), "can be read only once"),
         (lambda model: weft.evaluate(model, "a.txt", columns=5), "columns is a list, not int"),
         (lambda model: weft.evaluate(model, "a.txt", limit_bytes="9"), "number of bytes, at least 1"),
         (lambda model: weft.evaluate(model, "a.txt", limit_bytes=0), "number of bytes, at least 1"),

@@ -63,6 +63,8 @@ def standard_input_as_file(paths: Sequence[Path], format: str | None = None) -> 
     if not any(map(is_standard_input, paths)):
         yield list(paths)
         return
+    if sum(map(is_standard_input, paths)) > 1:
+        raise InputError("Standard input (-) can be read only once; it is given several times.")
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         copy = copy_standard_input(Path(folder), format)
         yield [copy if is_standard_input(path) else path for path in paths]
