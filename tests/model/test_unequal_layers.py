@@ -10,7 +10,7 @@ import torch
 import weft
 import weft.commands.info
 from weft.errors import FolderError
-from weft.generate import cache, layouts
+from weft.generate import layouts, slab
 from weft.generate.decoder import Decoder
 from weft.generate.prepare import prepared
 from weft.interchange.folder import Description
@@ -79,8 +79,8 @@ def test_an_unequal_stack_trains_saves_and_loads(family, tmp_path):
 @pytest.mark.parametrize("has_kernels", [True, False])
 def test_generation_with_a_cache_equals_reading_everything_again(family, has_kernels, monkeypatch):
     if not has_kernels:
-        for room in (layouts, cache):
-            monkeypatch.setattr(room, "load_generation_kernels", lambda: None)
+        for module in (layouts, slab):
+            monkeypatch.setattr(module, "load_generation_kernels", lambda: None)
     model = unequal(family)
     with torch.no_grad():  # large enough that every layer matters
         for name, weight in model.network.named_parameters():

@@ -49,7 +49,7 @@ def test_numbered_tags_get_the_names_of_the_recipe(place):
     split = read_split(Tag(), [file], DataSection(labels=NAMES))
     assert [example.gold for example in split.examples] == [("B-PER", "O")]
     assert "names 0 to 4" in split.problems.sentences()[0]
-    with pytest.raises(InputError, match=r"tags that are numbers; say their names with finetune\.data\.labels"):
+    with pytest.raises(InputError, match=r"tags that are numbers; give their names with finetune\.data\.labels"):
         read_split(Tag(), [file], DataSection())
 
 
