@@ -192,13 +192,15 @@ def predict(
 ) -> None:
     """Predict labels, tags, answers … for texts or for every row of a file. Prints one JSON line each."""
     from weft.commands.tasks import predict_given, predict_rows
+    from weft.sources.standard_input import texts_or_file
 
+    texts, file = texts_or_file(texts, file)
     if (file is None) == (not texts):
         raise InputError("Give either texts or --file.")
     if file is None:
         if output is not None or resume or column or format or encoding != "utf-8":
             raise InputError("--output, --resume, --column, --encoding and --format need --file.")
-        answers = predict_given(model, texts or [], task, details=details, with_text=with_text)
+        answers = predict_given(model, texts, task, details=details, with_text=with_text)
         if as_json:
             print(as_json_line({"answers": answers}))
         else:

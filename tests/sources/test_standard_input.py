@@ -16,7 +16,7 @@ from weft.recipe.file import check_section
 from weft.sources import standard_input
 from weft.sources.documents import read_documents
 from weft.sources.rows import read_rows
-from weft.sources.standard_input import standard_input_as_file
+from weft.sources.standard_input import STANDARD_INPUT, standard_input_as_file, texts_or_file
 from weft.tokenizer.build import build_tokenizer
 
 
@@ -99,3 +99,9 @@ def test_a_tokenizer_is_learnt_from_standard_input(pipe, tmp_path):
     pipe(b"abc abd\n")
     report = build_tokenizer([Path("-")], tmp_path / "tokenizer", "char")
     assert report["vocabulary"] == len(set("abc abd\n")) + len(("<unk>", "<|endoftext|>"))
+
+
+def test_a_single_dash_among_the_texts_is_standard_input():
+    assert texts_or_file(["-"], None) == ([], STANDARD_INPUT)
+    assert texts_or_file(["-", "a"], None) == (["-", "a"], None)
+    assert texts_or_file(None, Path("a.txt")) == ([], Path("a.txt"))

@@ -8,11 +8,11 @@ from weft.api.fill import fill_masks
 from weft.api.model import load
 from weft.commands.generate import read_prompts
 from weft.errors import InputError
+from weft.sources.standard_input import texts_or_file
 
 
 def fill_texts(folder: Path, texts: Sequence[str], file: Path | None, top: int) -> dict[str, Any]:
-    if list(texts) == ["-"]:
-        texts, file = (), Path("-")
+    texts, file = texts_or_file(texts, file)
     if (file is None) == (not texts):
         raise InputError("Give texts with [MASK] in them, or --file.")
     lines = list(texts) if file is None else read_prompts(file)

@@ -12,7 +12,7 @@ from weft.errors import InputError
 from weft.generate.framing import Framing, Turn
 from weft.generate.settings import settings_of
 from weft.progress import say
-from weft.sources.standard_input import is_standard_input, open_standard_input
+from weft.sources.standard_input import is_standard_input, open_standard_input, texts_or_file
 from weft.terminal import for_standard_output
 
 _MOST_TURNS = 100  # of a conversation
@@ -32,6 +32,7 @@ def generate_and_print(
     as_json: bool,
 ) -> None:
     """Without a prompt or a file: a conversation on standard input."""
+    prompts, file = texts_or_file(prompts, file)
     if stream and as_json:
         raise InputError("--stream prints text as it comes, --json one object at the end: give one of them.")
     if not prompts and file is None:

@@ -26,6 +26,13 @@ def is_standard_input(path: Path | str) -> bool:
     return str(path) == str(STANDARD_INPUT)
 
 
+def texts_or_file(texts: Sequence[str] | None, file: Path | None) -> tuple[list[str], Path | None]:
+    """What a command is given. A single text `-` stands for standard input, as `--file -` does."""
+    if file is None and list(texts or ()) == [str(STANDARD_INPUT)]:
+        return [], STANDARD_INPUT
+    return list(texts or ()), file
+
+
 def open_standard_input() -> IO[bytes]:
     """Raises InputError if it was opened before."""
     stream = getattr(sys.stdin, "buffer", None)
