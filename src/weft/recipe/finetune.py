@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from weft.recipe.model import ModelSection
-from weft.recipe.section import Section
+from weft.recipe.section import GradientClip, Section, WarmUp
 
 Paths = str | list[str]
 TaskName = Literal["classify", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent"]
@@ -97,18 +97,8 @@ class FinetuneSection(Section):
     )
     weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="decoupled weight decay")
     schedule: Literal["cosine", "linear"] = Field("linear", description="how the learning rate falls after the warm-up")
-    warmup: float = Field(
-        0.06,
-        ge=0,
-        allow_inf_nan=False,
-        description="length of the warm-up: a share of the steps if below 1, otherwise a number of steps",
-    )
-    clip: float = Field(
-        1.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="largest gradient norm; larger gradients are clipped; 0: no clipping",
-    )
+    warmup: WarmUp = 0.06
+    clip: GradientClip = 1.0
     dropout: float | None = Field(None, ge=0, lt=1, description="dropout probability; default: that of the family")
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of the target probability spread over all labels"

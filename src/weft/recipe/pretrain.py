@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from weft.recipe.section import Section
+from weft.recipe.section import GradientClip, Section, WarmUp
 
 ObjectiveName = Literal["causal", "masked", "masked+next-sentence", "masked+sentence-order", "span"]
 
@@ -39,18 +39,8 @@ class PretrainSection(Section):
     decay: float | None = Field(
         None, gt=0, le=1, description="share of the steps in which wsd decays the learning rate to 0"
     )
-    warmup: float = Field(
-        0.02,
-        ge=0,
-        allow_inf_nan=False,
-        description="length of the warm-up: a share of the steps if below 1, otherwise a number of steps",
-    )
-    clip: float = Field(
-        1.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="largest gradient norm; larger gradients are clipped; 0: no clipping",
-    )
+    warmup: WarmUp = 0.02
+    clip: GradientClip = 1.0
     dropout: float | None = Field(None, ge=0, lt=1, description="dropout probability during pre-training; default: 0")
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of the target probability spread over all tokens"

@@ -1,10 +1,28 @@
 """The base of all sections of a recipe: unknown keys and wrong types are errors."""
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 SectionKind = TypeVar("SectionKind", bound=BaseModel)
+
+# Settings that pre-training and fine-tuning share, with defaults of their own.
+WarmUp = Annotated[
+    float,
+    Field(
+        ge=0,
+        allow_inf_nan=False,
+        description="length of the warm-up: a share of the steps if below 1, otherwise a number of steps",
+    ),
+]
+GradientClip = Annotated[
+    float,
+    Field(
+        ge=0,
+        allow_inf_nan=False,
+        description="largest gradient norm; larger gradients are clipped; 0: no clipping",
+    ),
+]
 
 
 class Section(BaseModel):

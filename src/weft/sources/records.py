@@ -21,11 +21,11 @@ class Origin(NamedTuple):
     unit: str = "line"  # what records are numbered by: line, row, item, part
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    values: dict[str, Any]  # by column
+class _Located:
+    """What knows where it was read."""
+
+    __slots__ = ()
     origin: Origin
-    number: int  # of the line where it begins, or of the row, from 1; 0 if the stream is one record
 
     @property
     def file(self) -> Path:
@@ -34,6 +34,13 @@ class Record:
     @property
     def member(self) -> str:
         return self.origin.member
+
+
+@dataclass(frozen=True, slots=True)
+class Record(_Located):
+    values: dict[str, Any]  # by column
+    origin: Origin
+    number: int  # of the line where it begins, or of the row, from 1; 0 if the stream is one record
 
     @property
     def place(self) -> str:
@@ -42,7 +49,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class BadRecord:
+class BadRecord(_Located):
     """A record that cannot be used. If its number is 0, the rest of its stream cannot be used either."""
 
     reason: str  # a predicate; the subject is the place: "is not JSON"
@@ -51,14 +58,6 @@ class BadRecord:
     kind: BadKind = "unreadable"
     advice: str = ""  # a sentence
     within: str = ""  # where in the stream, if not by number: the address of a page, a range of bytes
-
-    @property
-    def file(self) -> Path:
-        return self.origin.file
-
-    @property
-    def member(self) -> str:
-        return self.origin.member
 
     @property
     def place(self) -> str:
