@@ -7,44 +7,47 @@ import torch
 import oracle
 import weft
 from random_models import SHAPES, make_random
-from weft.generate import layouts, slab
-from weft.generate.decoder import Decoder
-from weft.generate.prepare import prepared
+from weft.generate import kernels, layer_kernel, layouts, prepare
+from weft.generate.decoder import Chunk, Decoder
+from weft.generate.prepare import Prepared, prepared
 
 SWAPPED = [("gpt2", "rotary"), ("gpt2", "relative"), ("llama", "learned"), ("llama", "sinusoidal")]
 
 
-def check_steps(model: weft.Model, network) -> None:
-    """Every step's logits against those of the whole sequence so far, rows leaving and moving on the way."""
+def check_steps(model: weft.Model, ready: Prepared) -> None:
+    """Every step's logits against those of the whole sequence so far, rows leaving, forking and joining on the way."""
     prompts = oracle.sequences(70, 3, count=6, longest=40)
     has_source = model.network.architecture.is_encoder_decoder
     sources = oracle.sequences(70, 4, count=6, longest=40) if has_source else None
     texts = [[0] for _ in prompts] if has_source else [list(prompt) for prompt in prompts]
     chance = np.random.default_rng(0)
     with torch.inference_mode():
-        decoder = Decoder(network, texts, sources, room=3)  # so little that the cache must grow
-        for step in range(12):
+        decoder = Decoder(ready, 2**22)
+        rows = [decoder.open(decoder.read_source(source)) for source in sources] if sources else []
+        rows = rows or [decoder.open() for _ in prompts]
+        logits = decoder.read([Chunk(row, text, 1) for row, text in zip(rows, texts, strict=True)])
+        for step in range(20):
             expected = model.logits(sources, texts) if has_source else model.logits(texts)
-            np.testing.assert_allclose(decoder.logits, np.stack([rows[-1] for rows in expected]), atol=1e-4)
+            np.testing.assert_allclose(logits, np.stack([one[-1] for one in expected]), atol=1e-4)
             if step in (3, 7):
-                rows = np.sort(chance.permutation(len(texts))[:-1])
-                decoder.keep(rows)
-                texts = [texts[row] for row in rows]
-                sources = None if sources is None else [sources[row] for row in rows]
+                leaving = int(chance.integers(len(rows)))
+                decoder.close(rows.pop(leaving))
+                texts.pop(leaving)
+                sources = [one for place, one in enumerate(sources) if place != leaving] if sources else None
             if step == 5:
-                decoder.keep(np.repeat(np.arange(len(texts)), 2))
+                rows = [row for one in rows for row in (one, decoder.fork(one))]
                 texts = [list(text) for text in texts for _ in range(2)]
-                sources = None if sources is None else [source for source in sources for _ in range(2)]
-            tokens = chance.integers(0, 70, len(texts))
-            for text, token in zip(texts, tokens.tolist(), strict=True):
-                text.append(token)
-            decoder.step(torch.as_tensor(tokens))
+                sources = [source for source in sources for _ in range(2)] if sources else None
+            tokens = chance.integers(0, 70, (len(texts), 1 + step % 3)).tolist()
+            for text, new in zip(texts, tokens, strict=True):
+                text += new
+            logits = decoder.read([Chunk(row, new, 1) for row, new in zip(rows, tokens, strict=True)])
 
 
 @pytest.mark.parametrize("family", SHAPES)
 def test_cached_equals_uncached(family):
     model = make_random(family)
-    check_steps(model, model.network)
+    check_steps(model, Prepared(model.network.eval(), None))
     check_steps(model, prepared(model.network))
 
 
@@ -55,7 +58,7 @@ def test_cached_equals_uncached_whatever_tells_positions(family, positions):
 
 
 def test_cached_equals_uncached_without_a_compiler(monkeypatch):
-    for room in (layouts, slab):
+    for room in (kernels, layer_kernel, layouts, prepare):
         monkeypatch.setattr(room, "load_generation_kernels", lambda: None)
     for family in ("gpt2", "t5"):
         model = make_random(family)
@@ -89,21 +92,19 @@ def test_in_a_batch_as_alone(family, positions):
 
 
 def test_the_kernel_multiplies_as_torch_does_and_a_row_does_not_depend_on_the_others():
-    from weft.generate.kernels import load_generation_kernels
-
-    if load_generation_kernels() is None:
+    found = kernels.load_generation_kernels()
+    if found is None:
         pytest.skip("no C compiler here")
     for depth, width in ((1, 1), (3, 64), (384, 100), (37, 129), (64, 1000)):
         linear = torch.nn.Linear(depth, width)
-        layout = layouts.BlockedLayout(linear, load_generation_kernels().multiply)
-        with torch.inference_mode():
-            x = torch.randn(70, depth)
-            for rows in (1, 2, 3, 4, 5, 6, 7, 16, 63, 64, 65, 70):
-                torch.testing.assert_close(layout(x[:rows]), linear(x[:rows]), atol=1e-4, rtol=1e-4)
-                torch.testing.assert_close(
-                    layout.add_to(torch.ones(rows, width), x[:rows]), linear(x[:rows]) + 1, atol=1e-4, rtol=1e-4
-                )
-            assert torch.equal(layout(x[:64])[:5], layout(x[:5]))
+        for int8 in (False, True):
+            layout = layouts.KernelLayout(linear, found, int8=int8)
+            with torch.inference_mode():
+                x = torch.randn(70, depth)
+                whole, tolerance = layout(x), 0.1 if int8 else 1e-4
+                torch.testing.assert_close(whole, linear(x), atol=tolerance, rtol=tolerance)
+                for rows in (1, 2, 3, 4, 5, 6, 7, 16, 63, 64, 65):
+                    assert torch.equal(layout(x[:rows]), whole[:rows])
 
 
 def test_whole_bytes_write_nearly_the_same(pieces):
@@ -111,8 +112,10 @@ def test_whole_bytes_write_nearly_the_same(pieces):
     texts = ["Down, down, d", "The Mock Turtle said"]  # the best token leads by ten times the rounding error
     with torch.inference_mode():
         ids = [pieces.tokenizer.encode(text) for text in texts]
-        exact = Decoder(prepared(pieces.network), ids, None, 1).logits.log_softmax(-1)
-        rounded = Decoder(prepared(pieces.network, int8=True), ids, None, 1).logits.log_softmax(-1)
+        exact, rounded = (
+            decoder.read([Chunk(decoder.open(), row, 1) for row in ids]).log_softmax(-1)
+            for decoder in (Decoder(prepared(pieces.network, int8=int8), 2**24) for int8 in (False, True))
+        )
     assert 0 < (exact - rounded).abs().max() < 0.5
     assert torch.equal(exact.argmax(-1), rounded.argmax(-1))
     assert all(isinstance(text, str) for text in pieces.generate(texts, int8=True))
@@ -129,9 +132,7 @@ def test_changed_weights_are_noticed():
 
 
 def test_getting_ready_to_write_does_not_move_the_random_numbers_of_a_training_run():
-    from weft.generate.kernels import load_generation_kernels
-
-    load_generation_kernels.cache_clear()
+    kernels.load_generation_kernels.cache_clear()
     torch.manual_seed(1)
     model = make_random("gpt2")
     before = torch.get_rng_state()

@@ -7,6 +7,7 @@ from scipy.stats import chisquare
 from transformers.generation.logits_process import (
     LogitsProcessorList,
     MinPLogitsWarper,
+    NoRepeatNGramLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -15,8 +16,9 @@ from transformers.generation.logits_process import (
 )
 
 import weft
-from weft.generate.next_token import filtered_probabilities
+from weft.generate.next_token import TokenRules, filtered_probabilities
 from weft.generate.settings import settings_of
+from weft.generate.start_end_tokens import StartEndTokens
 
 FILTERS = [
     {"temperature": 1.0},
@@ -48,9 +50,9 @@ def filtered_by_transformers(scores: torch.Tensor, filters: dict) -> torch.Tenso
 @pytest.mark.parametrize("vocabulary", [40, 5000])
 def test_what_the_filters_leave_is_what_transformers_leaves(filters, vocabulary):
     scores = torch.randn(7, vocabulary, generator=torch.Generator().manual_seed(1)) * 3
-    probabilities, tokens = filtered_probabilities(scores, settings_of({"strategy": "sample", **filters}))
-    if tokens is not None:
-        probabilities = torch.zeros(7, vocabulary).scatter_(1, tokens, probabilities)
+    probabilities = torch.zeros(7, vocabulary)
+    for rows, part, tokens in filtered_probabilities(scores, [settings_of({"strategy": "sample", **filters})] * 7):
+        probabilities[rows] = part if tokens is None else torch.zeros(len(rows), vocabulary).scatter_(1, tokens, part)
     probabilities = probabilities / probabilities.sum(-1, keepdim=True)
     torch.testing.assert_close(probabilities, filtered_by_transformers(scores, filters), atol=1e-6, rtol=1e-4)
 
@@ -94,19 +96,45 @@ def test_without_a_seed_samples_differ_and_with_one_they_repeat(letters):
     assert letters.generate("Alice", seed=4, **how) == letters.generate("Alice", seed=4, **how)
 
 
-def test_the_repetition_penalty_is_that_of_transformers(pieces):
-    from weft.generate.next_token import Rules
-    from weft.generate.start_end_tokens import StartEndTokens
+def apply_rules(prompt, text, scores, **settings) -> torch.Tensor:
+    rules = TokenRules(settings_of(settings), StartEndTokens(), prompt, len(scores))
+    for token in text:
+        rules.note(token)
+    changed = scores.clone()
+    rules.apply(changed.numpy(), list(text), 5)
+    return changed
 
-    scores = torch.randn(3, 50, generator=torch.Generator().manual_seed(2))
-    prompts = [[1, 2, 3], [4, 4, 5], [6, 7, 8]]
-    rules = Rules(settings_of({"repetition_penalty": 1.7}), StartEndTokens(), prompts, scores)
-    expected = RepetitionPenaltyLogitsProcessor(1.7)(torch.tensor(prompts), scores.clone())
-    torch.testing.assert_close(rules.apply(scores.clone(), 0, [5] * 3), expected)
-    rules.note(torch.tensor([9, 9, 10]))
-    longer = torch.tensor([[*row, token] for row, token in zip(prompts, [9, 9, 10], strict=True)])
-    expected = RepetitionPenaltyLogitsProcessor(1.7)(longer, scores.clone())
-    torch.testing.assert_close(rules.apply(scores.clone(), 1, [5] * 3), expected)
+
+@pytest.mark.parametrize("text", [[], [9], [9, 9, 1, 2]])
+def test_penalties_are_those_of_transformers(text):
+    scores, prompt = torch.randn(50, generator=torch.Generator().manual_seed(2)), [1, 2, 3, 4, 1, 2]
+    known = torch.tensor([[*prompt, *text]])
+    expected = RepetitionPenaltyLogitsProcessor(1.7)(known, scores.clone()[None])[0]
+    torch.testing.assert_close(apply_rules(prompt, text, scores, repetition_penalty=1.7), expected)
+    for size in (1, 2, 3):
+        expected = NoRepeatNGramLogitsProcessor(size)(known, scores.clone()[None])[0]
+        torch.testing.assert_close(apply_rules(prompt, text, scores, no_repeat_ngram=size), expected)
+
+
+def test_presence_counts_once_and_a_bias_is_added():
+    scores = torch.zeros(12)
+    changed = apply_rules([1, 2], [5, 5, 7], scores, presence_penalty=0.5, frequency_penalty=0.25, logit_bias={3: 4.0})
+    expected = torch.zeros(12)
+    expected[5], expected[7], expected[3] = -0.5 - 2 * 0.25, -0.5 - 0.25, 4.0
+    torch.testing.assert_close(changed, expected)
+
+
+def test_a_processor_changes_the_scores():
+    model = weft.create("gpt2", layers=1, width=16, heads=2, vocabulary=30, seed=3)
+    seen = []
+
+    def only_evens(tokens, scores):
+        seen.append(list(tokens))
+        scores[1::2] = -np.inf
+
+    written = model.generate([3, 1, 4], max_new_tokens=6, processors=[only_evens])
+    assert all(token % 2 == 0 for token in written)
+    assert seen == [[3, 1, 4, *written[:step]] for step in range(6)]
 
 
 def test_the_frequency_penalty_counts_what_was_written(letters):

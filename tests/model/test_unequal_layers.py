@@ -10,8 +10,8 @@ import torch
 import weft
 import weft.commands.info
 from weft.errors import FolderError
-from weft.generate import layouts, slab
-from weft.generate.decoder import Decoder
+from weft.generate import kernels, layer_kernel, layouts, prepare
+from weft.generate.decoder import Chunk, Decoder
 from weft.generate.prepare import prepared
 from weft.interchange.folder import Description
 from weft.model.families import design
@@ -79,7 +79,7 @@ def test_an_unequal_stack_trains_saves_and_loads(family, tmp_path):
 @pytest.mark.parametrize("has_kernels", [True, False])
 def test_generation_with_a_cache_equals_reading_everything_again(family, has_kernels, monkeypatch):
     if not has_kernels:
-        for module in (layouts, slab):
+        for module in (kernels, layer_kernel, layouts, prepare):
             monkeypatch.setattr(module, "load_generation_kernels", lambda: None)
     model = unequal(family)
     with torch.no_grad():  # large enough that every layer matters
@@ -89,15 +89,17 @@ def test_generation_with_a_cache_equals_reading_everything_again(family, has_ker
     has_source = model.network.architecture.is_encoder_decoder
     sources, texts = (SEQUENCES, [[0], [0], [0]]) if has_source else (None, [list(row) for row in SEQUENCES])
     with torch.inference_mode():
-        decoder = Decoder(prepared(model.network), texts, sources, room=2)  # so little that the cache must grow
+        decoder = Decoder(prepared(model.network), 2**22)
+        rows = [decoder.open(None if sources is None else decoder.read_source(sources[row])) for row in range(3)]
+        logits = decoder.read([Chunk(row, text, 1) for row, text in zip(rows, texts, strict=True)])
         for step in range(8):
             expected = model.logits(sources, texts) if has_source else model.logits(texts)
-            np.testing.assert_allclose(decoder.logits, np.stack([rows[-1] for rows in expected]), atol=1e-4)
+            np.testing.assert_allclose(logits, np.stack([one[-1] for one in expected]), atol=1e-4)
             if step == 4:
-                decoder.keep(np.array([0, 2]))
+                decoder.close(rows.pop(1))
                 texts, sources = [texts[0], texts[2]], None if sources is None else [sources[0], sources[2]]
             texts = [[*text, (7 * step + row) % 40] for row, text in enumerate(texts)]
-            decoder.step(torch.tensor([text[-1] for text in texts]))
+            logits = decoder.read([Chunk(row, text[-1:], 1) for row, text in zip(rows, texts, strict=True)])
 
 
 def test_beams_move_between_rows_in_all_layers():

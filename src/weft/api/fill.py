@@ -26,6 +26,20 @@ def fill_masks(network: Network, tokenizer: Tokenizer, text: str, top: int) -> l
     check_encodable(text, "The text")
     if not isinstance(top, int) or isinstance(top, bool) or top < 1:
         raise InputError(f"top must be at least 1, not {top}.")
+    ids, places = read_masks(network, tokenizer, text)
+    device = next(network.parameters()).device
+    batch = pack([ids]).to(device)
+    with torch.inference_mode():
+        logits = network.head("masked")(network(batch), batch, torch.tensor(places, device=device))
+        best = logits.softmax(-1).topk(min(top, logits.shape[-1]))
+    return [
+        [_filled(tokenizer, ids, place, token, probability) for probability, token in zip(*row, strict=True)]
+        for place, *row in zip(places, best.values.tolist(), best.indices.tolist(), strict=True)
+    ]
+
+
+def read_masks(network: Network, tokenizer: Tokenizer, text: str) -> tuple[list[int], list[int]]:
+    """The text's token ids, and which of them are masks. Raises InputError if there is nothing to fill."""
     if "masked" not in network.heads:
         has = ", ".join(network.heads) or "none"
         raise InputError(
@@ -40,20 +54,18 @@ def fill_masks(network: Network, tokenizer: Tokenizer, text: str, top: int) -> l
     places = [place for place, token in enumerate(ids) if token == tokenizer.id_of("mask")]
     if not places:
         raise InputError(f"The text has no {mask} to fill. Write {mask} where a word is missing.")
-    device = next(network.parameters()).device
-    batch = pack([ids]).to(device)
-    with torch.inference_mode():
-        logits = network.head("masked")(network(batch), batch, torch.tensor(places, device=device))
-        best = logits.softmax(-1).topk(min(top, logits.shape[-1]))
-    return [
-        [_filled(tokenizer, ids, place, token, probability) for probability, token in zip(*row, strict=True)]
-        for place, *row in zip(places, best.values.tolist(), best.indices.tolist(), strict=True)
-    ]
+    return ids, places
 
 
-def _filled(tokenizer: Tokenizer, ids: list[int], place: int, token: int, probability: float) -> Filled:
+def filled_in(tokenizer: Tokenizer, ids: list[int], place: int, token: int) -> tuple[str, str]:
+    """The token as text, and the whole text with it in place of the mask; other masks stay."""
     hidden = tokenizer.special_ids - {tokenizer.id_of("mask")}
     before, after = ([one for one in part if one not in hidden] for part in (ids[:place], ids[place + 1 :]))
     pieces = [token], [*before, token, *after]
     word, text = (tokenizer.engine.decode(piece, skip_special_tokens=False) for piece in pieces)
+    return word, text
+
+
+def _filled(tokenizer: Tokenizer, ids: list[int], place: int, token: int, probability: float) -> Filled:
+    word, text = filled_in(tokenizer, ids, place, token)
     return Filled(word.strip(), probability, text)

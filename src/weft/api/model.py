@@ -12,7 +12,7 @@ from weft.api.arrays import Sequences, arrays_of, attention_arrays, hidden_array
 from weft.api.fill import Filled, fill_masks
 from weft.errors import InputError, as_items, as_path, check_encodable
 from weft.generate.framing import Framing
-from weft.generate.prepare import for_reading, prepared
+from weft.generate.prepare import prepared
 from weft.generate.prompts import PromptReader
 from weft.generate.scorer import Normalize, Scorer
 from weft.generate.start_end_tokens import StartEndTokens, read_start_end_tokens
@@ -206,13 +206,13 @@ class Model(LoadedModel):
         top_p, min_p, seed, beams, n, length_penalty, stop … `int8` quantizes the weights: nearly the same output,
         faster in batches or without a C compiler.
         """
-        return self._writer(int8).generate(prompts, details=details, progress=progress, **settings)
+        return self.writer(int8).generate(prompts, details=details, progress=progress, **settings)
 
     def stream(self, prompt: str | Sequence[int], *, int8: bool = False, **settings: Any) -> Iterator[Any]:
         """As `generate` for one prompt, in pieces as they are written. A decoder that was tuned to reply also takes
         `history`, earlier (prompt, reply) pairs; it reads the last ones that fit.
         """
-        return self._writer(int8).stream(prompt, **settings)
+        return self.writer(int8).stream(prompt, **settings)
 
     def score(self, texts: Prompts, sources: Prompts | None = None) -> Any:
         """How probable texts (or token ids) are: a `Score` each, with perplexity, bits per byte and the log-probability
@@ -237,15 +237,20 @@ class Model(LoadedModel):
                 raise InputError(f"A {self.family} is an encoder, which does not write; try fill.")
             raise InputError(f"This {self.family} has no language-model head, so it does not write.")
 
-    def _writer(self, int8: bool = False) -> Writer:
+    def writer(self, int8: bool = False, draft: "Model | None" = None) -> Writer:
+        """What `generate` and `stream` use, and a service: jobs for the engine. `draft`: a smaller model with the same
+        tokenizer, for speculative decoding (`speculate`).
+        """
         self._check_generates()
         if not isinstance(int8, bool):
             raise InputError(f"int8 is true or false, not {int8!r}.")
-        return Writer(prepared(self.network, int8=int8), self._prompt_reader, self.description.generation)
+        ready = prepared(self.network, int8=int8)
+        small = None if draft is None else prepared(draft.network, int8=int8)
+        return Writer(ready, self._prompt_reader, self.description.generation, small)
 
     def _scorer(self) -> Scorer:
         self._check_generates()
-        return Scorer(for_reading(self.network), self._prompt_reader)
+        return Scorer(prepared(self.network), self._prompt_reader)
 
     @property
     def _prompt_reader(self) -> PromptReader:

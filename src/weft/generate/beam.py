@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.generate.cache import rows_of
-from weft.generate.decoder import Decoder, Ids
-from weft.generate.next_token import Rules
+from weft.generate.job import Finish
+from weft.generate.next_token import TokenRules
 from weft.generate.settings import Settings
-from weft.generate.write import DecodeSpec, Finish
+from weft.generate.start_end_tokens import StartEndTokens
 
 LOST = -1e9  # the score of an unused beam
+_Proposal = tuple[float, int, int, float]  # score, beam, token, log-probability
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Hypothesis:
     finish: Finish
 
 
-class _Search:
+class _Group:
     """One group of beams of one prompt."""
 
     def __init__(self, beams: int, most: int, settings: Settings) -> None:
@@ -48,14 +48,8 @@ class _Search:
         self.found: list[Hypothesis] = []
         self.is_over = False
 
-    def advance(
-        self,
-        proposals: Sequence[tuple[float, int, int, float]],
-        finishes: Callable[[list[int]], Finish | None],
-    ) -> np.ndarray:
-        """Take the best of `proposals` (score, beam, token, log-probability; best first). Returns the beam that each
-        new one continues.
-        """
+    def advance(self, proposals: Sequence[_Proposal], finishes: Callable[[list[int]], Finish | None]) -> np.ndarray:
+        """Take the best of `proposals`, best first. Returns the beam that each new one continues."""
         length = self.tokens.shape[1] + 1
         going_on, ended = [], []
         for rank, (score, beam, token, log_prob) in enumerate(proposals):
@@ -90,106 +84,88 @@ class _Search:
         return self.scores[0] / furthest**self.penalty <= self.found[-1].score
 
 
-def search(
-    spec: DecodeSpec,
-    prompts: Sequence[Ids],
-    sources: Sequence[Ids] | None,
-    mosts: Sequence[int],
-    ends_text: Callable[[int, list[int]], bool] | None,
-) -> list[list[Hypothesis]]:
-    """The finished hypotheses of each prompt, best first. `mosts`: the most new tokens of each prompt. `ends_text`:
-    whether a prompt's tokens hold a stop string.
-    """
-    settings = spec.settings
-    assert settings.beams is not None
-    groups = settings.groups or 1
-    beams = settings.beams // groups
-    decoder = Decoder(spec.network, prompts, sources, max(mosts))
-    rules = Rules(
-        settings, spec.start_end, [prompt for prompt in prompts for _ in range(settings.beams)], decoder.logits
-    )
-    decoder.share_source(settings.beams)
-    searches = [[_Search(beams, most, settings) for _ in range(groups)] for most in mosts]
-    running = list(range(len(prompts)))
-    # Enough proposals that `beams` of them continue even if every end token is among them.
-    wanted = max(2, 1 + len(spec.start_end.end_ids)) * beams
+class BeamSearch:
+    """The search for the answers to one prompt. `ends_text`: whether tokens hold a stop string."""
 
-    for step in range(max(mosts)):
-        raw = decoder.logits.log_softmax(-1)
-        per_row = [mosts[prompt] for prompt in running for _ in range(settings.beams)]
-        scores = rules.apply(raw.clone(), step, per_row)
-        scores, raw = (part.unflatten(0, (len(running), groups, beams)) for part in (scores, raw))
-        parents = np.zeros((len(running), groups, beams), dtype=np.int64)
-        depth = 0
-        taken = torch.zeros(len(running), scores.shape[-1], device=scores.device) if groups > 1 else None
-        for group in range(groups):
-            its = [searches[prompt][group] for prompt in running]
-            proposed = _propose(scores[:, group], raw[:, group], [one.scores for one in its], wanted, taken, settings)
-            for place, (prompt, one) in enumerate(zip(running, its, strict=True)):
-                before = one.tokens
-                chosen = one.advance(proposed[place], lambda tokens, p=prompt: _finish(tokens, p, spec, ends_text))
-                depth = max(depth, _depth(before, chosen))
-                parents[place, group] = chosen + (place * groups + group) * beams
-                if taken is not None:
-                    for token in one.tokens[:, -1].tolist():
-                        taken[place, token] += 1
-        still = [place for place, prompt in enumerate(running) if not all(one.is_over for one in searches[prompt])]
-        if not still:
-            break
-        decoder.reorder(parents.ravel(), depth)
-        rules.keep(parents.ravel())
-        if len(still) < len(running):
-            decoder.keep_sources(np.array(still), settings.beams)
-            rules.keep(rows_of(np.array(still), settings.beams))
-            running = [running[place] for place in still]
-        newest = np.concatenate([one.tokens[:, -1] for prompt in running for one in searches[prompt]])
-        tokens = torch.as_tensor(newest, device=decoder.device)
-        rules.note(tokens)
-        decoder.step(tokens)
-    return [_ranked(groups_of) for groups_of in searches]
+    def __init__(
+        self,
+        settings: Settings,
+        start_end: StartEndTokens,
+        most: int,
+        rules: TokenRules,
+        ends_text: Callable[[list[int]], bool] | None,
+    ) -> None:
+        assert settings.beams is not None
+        self.settings, self.start_end, self.most, self.ends_text = settings, start_end, most, ends_text
+        self.groups = [
+            _Group(settings.beams // (settings.groups or 1), most, settings) for _ in range(settings.groups or 1)
+        ]
+        self.rules = [rules.copy() for _ in range(settings.beams)]
+        # Enough proposals that all beams continue even if every end token is among them.
+        self.wanted = max(2, 1 + len(start_end.end_ids)) * self.groups[0].beams
 
+    @property
+    def is_over(self) -> bool:
+        return all(group.is_over for group in self.groups)
 
-def _propose(
-    scores_PBV: Tensor,
-    raw_PBV: Tensor,
-    so_far: list[list[float]],
-    wanted: int,
-    taken_PV: Tensor | None,
-    settings: Settings,
-) -> list[list[tuple[float, int, int, float]]]:
-    """The best next tokens over all beams of each prompt, best first."""
-    total = scores_PBV + torch.tensor(so_far, device=scores_PBV.device)[:, :, None]
-    judged = total
-    if taken_PV is not None:
-        cost = 0.5 if settings.diversity is None else settings.diversity
-        judged = total - cost * taken_PV[:, None, :]
-    vocabulary = scores_PBV.shape[-1]
-    # The best of each beam first: a topk per beam is faster than one over all beams' vocabularies.
-    each = judged.topk(min(wanted, vocabulary), dim=-1)
-    best = each.values.flatten(1).topk(min(wanted, each.values[0].numel()), dim=-1).indices
-    beam = best // each.values.shape[-1]
-    token = each.indices.flatten(1).gather(1, best)
-    place = beam * vocabulary + token
-    score, raw = total.flatten(1).gather(1, place), raw_PBV.flatten(1).gather(1, place)
-    columns = (score.tolist(), beam.tolist(), token.tolist(), raw.tolist())
-    return [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+    @property
+    def texts(self) -> list[list[int]]:
+        """The tokens of each beam."""
+        return [tokens for group in self.groups for tokens in group.tokens.tolist()]
+
+    def advance(self, raw_BV: Tensor) -> np.ndarray:
+        """`raw_BV`: log-probabilities of each beam's next token. Returns the beam that each new one continues."""
+        scores = raw_BV
+        if not self.rules[0].is_idle:
+            scores = raw_BV.clone()
+            for row, rules, tokens in zip(scores.numpy(), self.rules, self.texts, strict=True):
+                rules.apply(row, tokens, self.most)
+        beams = self.groups[0].beams
+        taken = torch.zeros(scores.shape[-1]) if len(self.groups) > 1 else None
+        parents = []
+        for number, group in enumerate(self.groups):
+            part = slice(number * beams, (number + 1) * beams)
+            chosen = group.advance(self._proposed(scores[part], raw_BV[part], group.scores, taken), self._finishes)
+            parents.append(chosen + number * beams)
+            if taken is not None:
+                for token in group.tokens[:, -1].tolist():
+                    taken[token] += 1
+        continued = np.concatenate(parents)
+        self.rules = [self.rules[parent].copy() for parent in continued]
+        for rules, tokens in zip(self.rules, self.texts, strict=True):
+            rules.note(tokens[-1])
+        return continued
+
+    def _proposed(
+        self, scores_BV: Tensor, raw_BV: Tensor, so_far: list[float], taken_V: Tensor | None
+    ) -> list[_Proposal]:
+        """The best next tokens over all beams of a group, best first."""
+        total = scores_BV + torch.tensor(so_far)[:, None]
+        judged = total
+        if taken_V is not None:
+            cost = 0.5 if self.settings.diversity is None else self.settings.diversity
+            judged = total - cost * taken_V
+        # The best of each beam first: a topk per beam is faster than one over all beams' vocabularies.
+        each = judged.topk(min(self.wanted, scores_BV.shape[-1]), dim=-1)
+        best = each.values.flatten().topk(min(self.wanted, each.values.numel())).indices
+        beam = best // each.values.shape[-1]
+        token = each.indices.flatten()[best]
+        columns = (total[beam, token].tolist(), beam.tolist(), token.tolist(), raw_BV[beam, token].tolist())
+        return list(zip(*columns, strict=True))
+
+    def _finishes(self, tokens: list[int]) -> Finish | None:
+        if tokens[-1] in self.start_end.end_ids:
+            return "end"
+        return "stop" if self.ends_text is not None and self.ends_text(tokens) else None
+
+    def ranked(self) -> list[Hypothesis]:
+        """The best of each group first, then the second best of each, so that the first answers are diverse."""
+        ranked = [(rank, -found.score, found) for group in self.groups for rank, found in enumerate(group.found)]
+        return [found for _, _, found in sorted(ranked, key=lambda item: item[:2])]
 
 
-def _finish(
-    tokens: list[int], prompt: int, spec: DecodeSpec, ends_text: Callable[[int, list[int]], bool] | None
-) -> Finish | None:
-    if tokens[-1] in spec.start_end.end_ids:
-        return "end"
-    return "stop" if ends_text is not None and ends_text(prompt, tokens) else None
-
-
-def _depth(tokens: np.ndarray, parents: np.ndarray) -> int:
-    """How many of their last tokens differ between beams and the beams they continue."""
-    differs = (tokens != tokens[parents]).any(axis=0)
-    return len(differs) - int(differs.argmax()) if differs.any() else 0
-
-
-def _ranked(groups: list[_Search]) -> list[Hypothesis]:
-    """The best of each group first, then the second best of each, so that the first answers are diverse."""
-    ranked = [(rank, -found.score, found) for group in groups for rank, found in enumerate(group.found)]
-    return [found for _, _, found in sorted(ranked, key=lambda item: item[:2])]
+def advance_searches(searches: Sequence[BeamSearch], logits_RV: Tensor) -> list[np.ndarray]:
+    """A step of several searches, whose beams' logits follow each other."""
+    raw = logits_RV.log_softmax(-1)
+    parts = raw.split([len(search.rules) for search in searches])
+    return [search.advance(part) for search, part in zip(searches, parts, strict=True)]

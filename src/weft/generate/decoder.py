@@ -1,23 +1,31 @@
-"""A batch of sequences being generated: tokens in, the next token's logits out.
+"""Rows of text being generated: tokens in, the next token's logits out.
 
-The same for every family. A Transformer keeps keys and values (`cache`), an LSTM its state; an encoder–decoder reads
-its sources once. Rows are sequences: they can be removed, copied and reordered.
+The same for every family. A Transformer's row has pages of keys and values, an LSTM's its state; an encoder–decoder's
+also has those of its source. Rows open, close, fork and read any number of tokens at any step. All tokens of a step go
+through the network together; with the C kernels, what a row gets does not depend on the others, to the bit.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from weft.errors import WeftError
-from weft.generate.cache import KeyValueCache, rows_of
+from weft.generate.kernels import PAGE_TOKENS
+from weft.generate.layer_kernel import Entries, RowTables
+from weft.generate.paged_attention import PagedPast, store_source
+from weft.generate.pages import PagePool, PageShape, pages_for
+from weft.generate.prepare import Prepared
+from weft.generate.recurrent_rows import RecurrentRows
 from weft.model.network import Network
 from weft.model.packed import Packed, pack
-from weft.model.recurrent import RecurrentPast
+from weft.model.positions import Sinusoidal, sinusoid_table
 
 Ids = Sequence[int]
+_FEWEST_ROWS, _FEWEST_PAGES = 8, 8  # of a table at first
+_TABLE_ROWS = 1024  # sinusoids computed at a time: always the same ones together
 
 
 @contextmanager
@@ -28,75 +36,273 @@ def plain_inference(network: Network) -> Iterator[None]:
         yield
 
 
-class Decoder:
-    """`logits` (R, vocabulary): of each row's next token."""
+class Source:
+    """What an encoder has read, in pages that the rows of one prompt share."""
 
-    def __init__(self, network: Network, prompts: Sequence[Ids], sources: Sequence[Ids] | None, room: int) -> None:
-        self.network = network
-        self.head = network.head("causal" if sources is None else "seq2seq")
-        self.device = next(network.parameters()).device
-        self.past: KeyValueCache | RecurrentPast
-        if network.decoder is None:
-            self.past = RecurrentPast()
+    def __init__(self, pages: list[int], length: int) -> None:
+        self.pages, self.length, self.users = pages, length, 0
+
+
+class Row:
+    """One text. `tokens`: those whose keys and values are stored."""
+
+    __slots__ = ("pages", "published", "slot", "source", "tokens")
+
+    def __init__(self, slot: int, source: Source | None) -> None:
+        self.slot, self.source = slot, source
+        self.tokens: list[int] = []
+        self.pages: list[int] = []
+        self.published = 0  # pages of it that are known to the pool
+
+
+class Chunk(NamedTuple):
+    """Tokens that a row reads in a step. `wanted`: of how many of the last ones the logits are computed."""
+
+    row: Row
+    tokens: Ids
+    wanted: int
+
+
+class Decoder:
+    def __init__(self, ready: Prepared, memory: int) -> None:
+        """`memory`: bytes for keys and values."""
+        self.ready, self.network = ready, ready.network
+        parameter = next(self.network.parameters())
+        self.device, dtype = parameter.device, parameter.dtype
+        self.has_source = self.network.architecture.is_encoder_decoder
+        self.head = self.network.head("seq2seq" if self.has_source else "causal")
+        self.stack = self.network.decoder
+        self.recurrent: RecurrentRows | None = None
+        self.pool: PagePool | None = None
+        self.source_pool: PagePool | None = None
+        if self.stack is None:
+            self.recurrent = RecurrentRows(self.network)
         else:
-            self.past = KeyValueCache(network.decoder, room)
-        if sources is not None:
-            source = pack(sources).to(self.device)
-            self.past.read_source(network.encode(source), source)
-        batch = pack(prompts).to(self.device)
-        hidden = network.forward_with_past(batch, self.past)
-        self.positions = batch.positions[batch.last]  # of the newest tokens
-        self.logits = self.head(hidden, batch, batch.last).float()
-        if not bool(self.logits.isfinite().all()):
-            raise WeftError("The model's logits are NaN: its weights have diverged, so it cannot generate.")
+            if ready.stack is not None and ready.stack.int8:
+                dtype = torch.float16  # a step with many rows spends most of its time reading keys and values
+            size = torch.empty((), dtype=dtype).element_size()
+            own = PageShape.of_tokens(self.stack)
+            shapes = [own, PageShape.of_source(self.stack)] if self.has_source else [own]
+            # Sources and texts get equal numbers of pages.
+            count = max(1, memory // (size * sum(shape.numbers for shape in shapes)))
+            pools = [PagePool(shape, count, dtype, self.device) for shape in shapes]
+            self.pool, self.source_pool = pools[0], pools[1] if self.has_source else None
+        self._free_slots = list(range(_FEWEST_ROWS))[::-1]
+        self._tables = np.zeros((_FEWEST_ROWS, _FEWEST_PAGES), np.int32)
+        self._source_tables = np.zeros((_FEWEST_ROWS, _FEWEST_PAGES), np.int32)
+        self._source_lengths = torch.zeros(_FEWEST_ROWS, dtype=torch.int64)
+        self._sinusoids: Tensor | None = None
 
     @property
-    def rows(self) -> int:
-        return self.positions.shape[0]
+    def pages(self) -> int:
+        """Pages in all; for an LSTM, which needs none, 0."""
+        return 0 if self.pool is None else self.pool.pages
 
-    def step(self, tokens_R: Tensor) -> None:
-        """Read one more token per row."""
-        self.positions = self.positions + 1
-        rows = self.rows
-        batch = Packed(
-            tokens=tokens_R,
-            positions=self.positions,
-            starts=torch.arange(rows + 1, device=self.device),
-            lengths=(1,) * rows,
-            runs=((rows, 1),),
-        )
-        if isinstance(self.past, KeyValueCache):
-            self.past.open_column()
-        self.logits = self.head(self.network.forward_with_past(batch, self.past), batch).float()
-
-    def keep(self, rows: np.ndarray) -> None:
-        """Keep these rows, in ascending order. A row may occur several times."""
-        self._pick(rows)
-        if isinstance(self.past, KeyValueCache):
-            self.past.keep(rows)
-
-    def keep_sources(self, sources: np.ndarray, per_source: int) -> None:
-        """Keep the rows of these sources. Each source has `per_source` rows."""
-        self._pick(rows_of(sources, per_source))
-        if isinstance(self.past, KeyValueCache):
-            self.past.keep_sources(sources, per_source)
-
-    def share_source(self, per_source: int) -> None:
-        """Copy each row to `per_source` neighbouring rows, which share its source."""
-        self._pick(np.repeat(np.arange(self.rows), per_source))
-        if isinstance(self.past, KeyValueCache):
-            self.past.share_source(per_source)
-
-    def reorder(self, parents: np.ndarray, depth: int) -> None:
-        """Row r continues row parents[r] of the same prompt. Only their last `depth` tokens differ."""
-        if isinstance(self.past, KeyValueCache):
-            self.past.reorder(parents, depth)
+    def read_source(self, tokens: Ids) -> Source:
+        """Encodes one source, alone: so what is computed does not depend on other sources."""
+        assert self.source_pool is not None
+        batch = pack([tokens]).to(self.device)
+        memory = self.network.encode(batch)
+        pages = [self.source_pool.take() for _ in range(pages_for(len(tokens)))]
+        table = np.asarray(pages, np.int32)
+        if self.ready.stack is not None:
+            self.ready.stack.store_source(memory, self.source_pool, table)
         else:
-            self._pick(parents)
+            assert self.stack is not None
+            store_source(self.stack, memory, self.source_pool, table)
+        return Source(pages, len(tokens))
 
-    def _pick(self, rows: np.ndarray) -> None:
-        index = torch.as_tensor(rows, device=self.device)
-        self.positions, self.logits = self.positions[index], self.logits[index]
-        if isinstance(self.past, RecurrentPast):
-            h, c = self.past.state
-            self.past.state = (h[:, index], c[:, index])
+    def open(self, source: Source | None = None, prompt: Ids = ()) -> Row:
+        """A new row. If its `prompt` begins as one that was read before, it starts with that one's pages."""
+        row = Row(self._slot(), source)
+        if source is not None:
+            source.users += 1
+            self._source_tables = _set_row(self._source_tables, row.slot, source.pages)
+            self._source_lengths[row.slot] = source.length
+        elif self.pool is not None and prompt:
+            row.pages = self.pool.find(prompt[:-1])  # the last token is read, for its logits
+            row.published = len(row.pages)
+            row.tokens = list(prompt[: PAGE_TOKENS * len(row.pages)])
+            self._tables = _set_row(self._tables, row.slot, row.pages)
+        if self.recurrent is not None:
+            self.recurrent.open(row.slot)
+        return row
+
+    def fork(self, row: Row) -> Row:
+        """Another row with the same tokens, which shares their pages."""
+        other = self.open(row.source)
+        other.tokens, other.pages, other.published = list(row.tokens), list(row.pages), row.published
+        if self.pool is not None:
+            for page in row.pages:
+                self.pool.share(page)
+            self._tables = _set_row(self._tables, other.slot, other.pages)
+        if self.recurrent is not None:
+            self.recurrent.copy(row.slot, other.slot)
+        return other
+
+    def close(self, row: Row) -> None:
+        if self.pool is not None:
+            self._publish(row)
+            for page in row.pages:
+                self.pool.leave(page)
+        if row.source is not None:
+            row.source.users -= 1
+            if row.source.users == 0:
+                self.drop_source(row.source)
+        self._free_slots.append(row.slot)
+
+    def drop_source(self, source: Source) -> None:
+        """Give back the pages of a source that no row uses."""
+        assert self.source_pool is not None
+        for page in source.pages:
+            self.source_pool.leave(page)
+        source.pages = []
+
+    def shorten(self, row: Row, length: int) -> None:
+        """Forget all tokens after the first `length`: guesses that were wrong."""
+        assert self.pool is not None, "an LSTM cannot forget"
+        del row.tokens[length:]
+        keep = pages_for(length)
+        for page in row.pages[keep:]:
+            self.pool.leave(page)
+        del row.pages[keep:]
+        row.published = min(row.published, length // PAGE_TOKENS)
+
+    def read(self, chunks: Sequence[Chunk]) -> Tensor:
+        """The logits (wanted tokens, vocabulary) of all chunks, in fp32 on the CPU."""
+        counts = [len(chunk.tokens) for chunk in chunks]
+        begins = [len(chunk.row.tokens) for chunk in chunks]
+        flat = [token for chunk in chunks for token in chunk.tokens]
+        tokens = torch.tensor(flat, device=self.device)
+        if max(counts) == 1:
+            positions = np.array(begins, np.int64)
+        else:
+            positions = np.concatenate([np.arange(a, a + n) for a, n in zip(begins, counts, strict=True)])
+        wanted = self._wanted(chunks, counts)
+        if self.recurrent is not None:
+            slots = [chunk.row.slot for chunk in chunks]
+            hidden = self.recurrent.read(self._embedded(tokens, positions), slots, counts)
+        else:
+            for chunk in chunks:
+                self._make_room(chunk.row, len(chunk.tokens))
+            hidden = self._hidden(tokens, positions, chunks, begins, counts)
+        for chunk in chunks:
+            chunk.row.tokens += chunk.tokens
+        return self._logits(hidden if wanted is None else hidden[wanted])
+
+    def _hidden(
+        self, tokens: Tensor, positions: np.ndarray, chunks: Sequence[Chunk], begins: list[int], counts: list[int]
+    ) -> Tensor:
+        assert self.pool is not None
+        own, source = RowTables(self.pool, self._tables), None
+        if self.source_pool is not None:
+            source = RowTables(self.source_pool, self._source_tables)
+        slots = [chunk.row.slot for chunk in chunks]
+        if self.ready.stack is not None:
+            rows = np.array(slots, np.int32)
+            rows = rows if len(rows) == len(positions) else np.repeat(rows, counts)
+            longest = int(positions.max()) + 1
+            if source is not None:
+                longest = max(longest, *(chunk.row.source.length for chunk in chunks if chunk.row.source is not None))
+            entries = Entries(rows, positions, longest)
+            return self.ready.stack.run(self._embedded(tokens, positions), entries, own, source, self._source_lengths)
+        lengths = [0 if chunk.row.source is None else chunk.row.source.length for chunk in chunks]
+        assert self.stack is not None
+        past = PagedPast(self.stack, own, source, slots, begins, counts, lengths)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        batch = Packed(
+            tokens=tokens,
+            positions=torch.as_tensor(positions, device=self.device),
+            starts=torch.as_tensor(starts, device=self.device),
+            lengths=tuple(counts),
+            runs=tuple((1, count) for count in counts),
+        )
+        return self.network.forward_with_past(batch, past)
+
+    def _embedded(self, tokens: Tensor, positions: np.ndarray) -> Tensor:
+        """(T, W). As `Embeddings`, but sinusoids come from a table: computed in batches of changing size, their last
+        bits would change as well.
+        """
+        embed = self.network.decoder_embed or self.network.embed
+        at = torch.from_numpy(positions).to(self.device)
+        if not isinstance(embed.spec.positions, Sinusoidal):
+            return embed(Packed(tokens, at, at[:0], (), ()))
+        x = embed.tokens(tokens)
+        x = x * embed.spec.width**0.5 if embed.spec.scaled else x
+        longest = int(positions.max()) + 1
+        if self._sinusoids is None or len(self._sinusoids) < longest:
+            blocks = range(0, -(-longest // _TABLE_ROWS) * _TABLE_ROWS, _TABLE_ROWS)
+            ranges = [torch.arange(begin, begin + _TABLE_ROWS, device=self.device) for begin in blocks]
+            self._sinusoids = torch.cat([sinusoid_table(one, embed.spec.width, x.dtype) for one in ranges])
+        x = x + self._sinusoids[at]
+        return x if embed.norm is None else embed.norm(x)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        if not len(hidden):
+            return hidden.new_empty(0, self.network.architecture.vocabulary).float().cpu()
+        return self.head(hidden.contiguous(), None).float().cpu()
+
+    @staticmethod
+    def _wanted(chunks: Sequence[Chunk], counts: list[int]) -> Tensor | None:
+        """The indices of the tokens whose logits are wanted; None: all."""
+        if all(chunk.wanted == count for chunk, count in zip(chunks, counts, strict=True)):
+            return None
+        ends = np.cumsum(counts)
+        return torch.from_numpy(
+            np.concatenate([np.arange(end - chunk.wanted, end) for end, chunk in zip(ends, chunks, strict=True)])
+        )
+
+    def _make_room(self, row: Row, count: int) -> None:
+        """Pages for `count` more tokens, which no other row sees."""
+        assert self.pool is not None
+        length = len(row.tokens)
+        if length // PAGE_TOKENS > row.published:
+            self._publish(row)
+        first = length // PAGE_TOKENS
+        if first < len(row.pages):
+            mine = self.pool.own(row.pages[first])
+            if mine != row.pages[first]:
+                row.pages[first] = mine
+                self._tables[row.slot, first] = mine
+        while len(row.pages) < pages_for(length + count):
+            row.pages.append(self.pool.take())
+            self._put(row)
+
+    def _put(self, row: Row) -> None:
+        at = len(row.pages) - 1
+        if at >= self._tables.shape[1]:
+            self._tables = _widened(self._tables, at)
+        self._tables[row.slot, at] = row.pages[at]
+
+    def _publish(self, row: Row) -> None:
+        """Make full pages known, so that other rows can share them. Those after a source depend on it."""
+        if row.source is not None:
+            return
+        assert self.pool is not None
+        while (row.published + 1) * PAGE_TOKENS <= len(row.tokens):
+            at = row.published
+            tokens = row.tokens[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS]
+            page = self.pool.publish(row.pages[at], row.pages[at - 1] if at else None, tokens)
+            row.pages[at] = self._tables[row.slot, at] = page
+            row.published += 1
+
+    def _slot(self) -> int:
+        if not self._free_slots:
+            count = len(self._tables)
+            self._free_slots = list(range(count, 2 * count))[::-1]
+            self._tables = np.concatenate([self._tables, np.zeros_like(self._tables)])
+            self._source_tables = np.concatenate([self._source_tables, np.zeros_like(self._source_tables)])
+            self._source_lengths = torch.cat([self._source_lengths, torch.zeros_like(self._source_lengths)])
+        return self._free_slots.pop()
+
+
+def _widened(tables: np.ndarray, at: int) -> np.ndarray:
+    """With room for page number `at`."""
+    more = max(tables.shape[1], at + 1 - tables.shape[1])
+    return np.concatenate([tables, np.zeros((len(tables), more), np.int32)], axis=1)
+
+
+def _set_row(tables: np.ndarray, slot: int, pages: Sequence[int]) -> np.ndarray:
+    tables = tables if len(pages) <= tables.shape[1] else _widened(tables, len(pages) - 1)
+    tables[slot, : len(pages)] = pages
+    return tables

@@ -3,79 +3,160 @@
 A step multiplies a few rows with every weight once, and reads every key and value once. torch's matrix product is made
 for many rows: with 4 it reads memory at half of the possible speed, with 16 at less. `kernels.c` reads at full speed.
 It is compiled once per machine (a second) and kept in the user's cache. A row's result is the same to the bit, however
-many other rows there are. The fallback without a compiler is torch.
+many other rows there are: what is generated does not depend on what else is being served. The fallback without a
+compiler is torch, whose products round differently for different numbers of rows.
 """
 
 import ctypes
 import functools
+from ctypes import c_float, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from weft.compiled import Kernel, load_tried, open_library, threads
+from weft.model.norm import RMSNorm
 
 _KERNEL_SOURCE = Path(__file__).with_name("kernels.c")
-BLOCK_COLUMNS = 64  # as in kernels.c
-MOST_ROWS = 64  # above this, torch's product is as fast
+_BLOCK_COLUMNS = 64  # as in product.h and int8.h
+PAGE_TOKENS = 16  # as in lanes.h
 
 
 class GenerationKernels(NamedTuple):
     multiply: Kernel
-    attend: Kernel
+    normalize: Kernel
     run: Kernel
+    store: Kernel
+    cell: Kernel
+    quantized_bytes: Kernel
+
+
+class MatrixStruct(ctypes.Structure):
+    _fields_ = (
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("scales", c_void_p),
+        ("sums", c_void_p),
+        ("depth", c_int64),
+        ("width", c_int64),
+        ("is_int8", c_int),
+    )
+
+
+class NormStruct(ctypes.Structure):
+    _fields_ = (("gain", c_void_p), ("bias", c_void_p), ("epsilon", c_float), ("kind", c_int))
+
+
+class KernelMatrix:
+    """A linear layer's weights in the order in which the kernel reads them, as fp32 or int8.
+
+    int8: weights from −127 to 127 with a scale per output, a quarter of the bytes. Inputs are quantized when they are
+    multiplied, with a scale per row.
+    """
+
+    def __init__(self, linear: nn.Linear, *, int8: bool) -> None:
+        weight, bias = linear.weight.detach(), linear.bias
+        self.bias = None if bias is None else bias.detach().contiguous()
+        self.width, self.depth = weight.shape
+        scales = sums = None
+        if int8:
+            self.weights, scales, sums = pack_int8(weight)
+        else:
+            padded = F.pad(weight, (0, 0, 0, -self.width % _BLOCK_COLUMNS))
+            self.weights = padded.view(-1, _BLOCK_COLUMNS, self.depth).transpose(1, 2).contiguous()
+        self.held = scales, sums
+        addresses = (address_of(part) for part in (self.weights, self.bias, scales, sums))
+        self.struct = MatrixStruct(*addresses, self.depth, self.width, int8)
+        self.address = ctypes.addressof(self.struct)
+        self.is_int8 = int8
+
+
+def pack_int8(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights in blocks of 64 columns and groups of four inputs; a scale and the sum of the weights per column."""
+    width, depth = weight.shape
+    scales = weight.abs().amax(dim=1).clamp_(min=1e-12) / 127
+    rounded = (weight / scales[:, None]).round_().clamp_(-127, 127).to(torch.int8)
+    columns, inputs = -width % _BLOCK_COLUMNS, -depth % 4
+    padded = F.pad(rounded, (0, inputs, 0, columns))
+    blocks = padded.view(-1, _BLOCK_COLUMNS, (depth + inputs) // 4, 4).transpose(1, 2).contiguous()
+    return blocks, F.pad(scales, (0, columns)).contiguous(), padded.sum(1, dtype=torch.int32).contiguous()
+
+
+class KernelNorm:
+    """A norm described to the kernel."""
+
+    def __init__(self, norm: nn.Module | None) -> None:
+        gain, bias = (getattr(norm, name, None) for name in ("weight", "bias"))
+        # Detached, so that the memory stays alive even if the module's parameters are replaced.
+        self.gain, self.bias = (None if part is None else part.detach().contiguous() for part in (gain, bias))
+        if norm is None:
+            self.struct = NormStruct(None, None, 0.0, 0)
+        else:
+            assert isinstance(norm, nn.LayerNorm | RMSNorm)
+            if self.gain is None:
+                self.gain = torch.ones(norm.normalized_shape, dtype=torch.float32)
+            kind = 2 if isinstance(norm, RMSNorm) else 1
+            self.struct = NormStruct(address_of(self.gain), address_of(self.bias), norm.eps, kind)
+
+    def __call__(self, x_TW: Tensor) -> Tensor:
+        kernels = load_generation_kernels()
+        assert kernels is not None
+        out = torch.empty_like(x_TW)
+        kernels.normalize(
+            ctypes.addressof(self.struct), x_TW.data_ptr(), out.data_ptr(), len(x_TW), x_TW.shape[1], threads()
+        )
+        return out
+
+
+def address_of(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 @functools.cache
 def load_generation_kernels() -> GenerationKernels | None:
-    return load_tried("generation", _open, (_multiplies, _attends))
+    return load_tried("generation", _open, (_multiplies, _multiplies_int8))
 
 
 def _open() -> GenerationKernels:
     found = open_library(_KERNEL_SOURCE)
-    kernels = GenerationKernels(found.weft_multiply, found.weft_attend, found.weft_run)
-    pointer, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    strided = [pointer, number]
-    kernels.multiply.argtypes = [pointer] * 4 + [number] * 3 + [flag] * 2
-    kernels.attend.argtypes = [
-        *strided * 3, pointer, pointer, pointer, *strided, pointer, pointer, *[number] * 9, ctypes.c_float, flag
-    ]  # fmt: skip
-    kernels.run.argtypes = [*[pointer] * 9, number, pointer, *[number] * 5, flag]
+    kernels = GenerationKernels(*(getattr(found, f"weft_{name}") for name in GenerationKernels._fields))
+    pointer, number, flag = c_void_p, c_int64, c_int
+    kernels.multiply.argtypes = [pointer, pointer, pointer, number, flag, pointer, flag]
+    kernels.normalize.argtypes = [pointer, pointer, pointer, number, number, flag]
+    kernels.run.argtypes = [*[pointer] * 5, *[number] * 3]
+    kernels.store.argtypes = [*[pointer] * 3, number, pointer, *[number] * 4, flag]
+    kernels.cell.argtypes = [*[pointer] * 3, number, number]
+    kernels.quantized_bytes.argtypes = [number, number]
     for kernel in kernels:
         kernel.restype = None
+    kernels.quantized_bytes.restype = number
     return kernels
 
 
 def _multiplies(kernels: GenerationKernels) -> bool:
+    return _multiplies_as_torch(kernels, int8=False)
+
+
+def _multiplies_int8(kernels: GenerationKernels) -> bool:
+    return _multiplies_as_torch(kernels, int8=True)
+
+
+def _multiplies_as_torch(kernels: GenerationKernels, *, int8: bool) -> bool:
     """Check 1 to 14 rows, and a width that does not fill its blocks."""
-    chance, depth, width, count = torch.Generator().manual_seed(0), 5, BLOCK_COLUMNS + 3, 2
-    weight = torch.randn(count * BLOCK_COLUMNS, depth, generator=chance, dtype=torch.float32)
-    blocks = weight.view(count, BLOCK_COLUMNS, depth).transpose(1, 2).contiguous()
-    for rows in (*range(1, 15), 100):  # the last uses several threads
-        x, out = (
-            torch.randn(rows, depth, generator=chance, dtype=torch.float32),
-            torch.ones(rows, width, dtype=torch.float32),
-        )
-        kernels.multiply(x.data_ptr(), blocks.data_ptr(), None, out.data_ptr(), rows, depth, width, 1, threads(2))
-        if not torch.allclose(out, x @ weight[:width].T + 1, atol=1e-4):
-            return False
+    chance = torch.Generator().manual_seed(0)
+    linear = nn.Linear(37, 70, device="meta")  # not initialized: that would use up random numbers of the caller
+    with torch.no_grad():
+        for name, shape in (("weight", (70, 37)), ("bias", (70,))):
+            setattr(linear, name, nn.Parameter(torch.randn(shape, generator=chance, dtype=torch.float32)))
+        matrix = KernelMatrix(linear, int8=int8)
+        for rows in range(1, 15):
+            x = torch.randn(rows, 37, generator=chance, dtype=torch.float32)
+            out = torch.ones(rows, 70, dtype=torch.float32)
+            scratch = torch.empty(kernels.quantized_bytes(rows, 37), dtype=torch.uint8)
+            kernels.multiply(matrix.address, x.data_ptr(), out.data_ptr(), rows, 1, scratch.data_ptr(), threads(2))
+            if not torch.allclose(out, linear(x) + 1, atol=0.5 if int8 else 1e-4):
+                return False
     return True
-
-
-def _attends(kernels: GenerationKernels) -> bool:
-    """Check two heads that share keys. The keys begin at the third of nine columns; the last one is new."""
-    chance, heads, width, columns, begin = torch.Generator().manual_seed(0), 2, 5, 9, 2
-    q, new = (
-        torch.randn(*shape, generator=chance, dtype=torch.float32) for shape in ((1, heads, width), (2, 1, 1, width))
-    )
-    keys, values = torch.randn(2, 1, 1, columns, width, generator=chance, dtype=torch.float32)
-    begins, scores, out = torch.tensor([begin]), torch.empty(1, columns, dtype=torch.float32), torch.empty_like(q)
-    pointers = [(tensor.data_ptr(), tensor.stride(0)) for tensor in (q, new[0], new[1])]
-    kernels.attend(
-        *pointers[0], *pointers[1], *pointers[2], keys.data_ptr(), values.data_ptr(), begins.data_ptr(), None, 0,
-        scores.data_ptr(), out.data_ptr(), 1, 1, heads, 1, width, columns, 0, 0, columns, 0.5, threads(2),
-    )  # fmt: skip
-    if not (torch.equal(keys[0, 0, -1], new[0, 0, 0]) and torch.equal(values[0, 0, -1], new[1, 0, 0])):
-        return False
-    weights = (q[0] @ keys[0, 0, begin:].T * 0.5).softmax(-1)
-    return torch.allclose(out[0], weights @ values[0, 0, begin:], atol=1e-4)

@@ -1,100 +1,233 @@
-"""A decoder layer described to `kernels.c`, which runs all of it in one call."""
+"""The decoder's layers described to `kernels.c`, which runs a layer of a whole step in one call."""
 
 import ctypes
 import functools
 from ctypes import c_float, c_int, c_int64, c_void_p
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from weft.compiled import Kernel, KernelsMissing, load_tried, why_missing
-from weft.generate.kernels import GenerationKernels, load_generation_kernels
-from weft.generate.layouts import BlockedLayout, Layout
-from weft.model.attention import AttentionSpec, View
+from weft.compiled import KernelsMissing, load_tried, threads, why_missing
+from weft.generate.kernels import (
+    PAGE_TOKENS,
+    GenerationKernels,
+    KernelMatrix,
+    KernelNorm,
+    MatrixStruct,
+    NormStruct,
+    address_of,
+    load_generation_kernels,
+)
+from weft.generate.pages import PagePool, PageShape
+from weft.model.attention import AttentionSpec
 from weft.model.block import Block, BlockSpec
 from weft.model.feedforward import FeedForwardSpec
-from weft.model.norm import NormSpec, RMSNorm
+from weft.model.norm import NormSpec
 from weft.model.packed import pack
-from weft.model.positions import Rotary, rotary_table
+from weft.model.positions import RelativeBias, Rotary, rotary_table
+from weft.model.stack import Stack, StackSpec
 
-_ACTIVATION_CODES = {"relu": 0, "relu-squared": 1, "silu": 2, "gelu-tanh": 3}  # exact GELU has no fast formula
-
-
-class _Norm(ctypes.Structure):
-    _fields_ = (("gain", c_void_p), ("bias", c_void_p), ("epsilon", c_float), ("kind", c_int))
+_ACTIVATION_CODES = {"relu": 0, "relu-squared": 1, "silu": 2, "gelu-tanh": 3, "gelu": 4, "tanh": 5}
+_NORMS = ("attention_norm", "query_norm", "key_norm", "cross_norm", "feedforward_norm")
+_MATRICES = ("qkv", "out", "cross_query", "cross_out", "up", "down")
+_TABLE_ROWS = 1024  # positions computed at a time, always the same ones together, so that a table never changes
 
 
 class _Layer(ctypes.Structure):
     _fields_ = (
-        *((name, _Norm) for name in ("attention_norm", "query_norm", "key_norm", "feedforward_norm")),
-        *((f"{name}{part}", c_void_p) for name in ("qkv", "out", "up", "down") for part in ("", "_bias")),
+        *((name, NormStruct) for name in _NORMS),
+        *((name, MatrixStruct) for name in _MATRICES),
         *((name, c_int64) for name in ("width", "heads", "shared", "head_width", "inner")),
-        ("scale", c_float),
+        *((name, c_int64) for name in ("cross_heads", "cross_head_width")),
+        *((name, c_float) for name in ("scale", "cross_scale")),
         *((name, c_int) for name in ("post", "gated", "activation")),
     )
+
+
+class _Pages(ctypes.Structure):
+    _fields_ = (("store", c_void_p), ("page_size", c_int64), ("tables", c_void_p), ("most_pages", c_int64))
+
+
+class _Step(ctypes.Structure):
+    _fields_ = (
+        ("pages", _Pages),
+        ("source", _Pages),
+        *((name, c_void_p) for name in ("rows", "positions", "source_lengths", "bias")),
+        *((name, c_int64) for name in ("bias_stride", "bias_last")),
+        *((name, c_void_p) for name in ("work", "scratch", "scores")),
+        *((name, c_int64) for name in ("score_stride", "entries")),
+        *((name, c_int) for name in ("threads", "is_half")),
+    )
+
+
+class RowTables(NamedTuple):
+    """A pool and the pages of each row in it: `tables` (rows, most pages), int32."""
+
+    pool: PagePool
+    tables: np.ndarray
+
+
+class Entries(NamedTuple):
+    """The tokens of a step: the row and the position of each."""
+
+    rows: np.ndarray  # int32
+    positions: np.ndarray  # int64
+    longest: int  # columns of the longest row, or source, that is read
 
 
 class LayerKernel:
     """The C struct, and the tensors whose addresses it holds."""
 
-    def __init__(self, block: Block, layouts: dict[str, BlockedLayout], kernel: Kernel) -> None:
-        attention, feedforward = block.attention.spec, block.feedforward.spec
-        norms = {
+    def __init__(self, block: Block, *, int8: bool) -> None:
+        attention, feedforward, cross = block.attention.spec, block.feedforward.spec, block.cross
+        norms: dict[str, nn.Module | None] = {
             "attention_norm": block.attention_norm,
             "query_norm": block.attention.query_norm,
             "key_norm": block.attention.key_norm,
+            "cross_norm": block.cross_norm,
             "feedforward_norm": block.feedforward_norm,
         }
-        # Detached, so that the memory stays alive even if the module's parameters are replaced.
-        held = {name: _parameters(norm) for name, norm in norms.items()}
-        self.kernel, self.held = kernel, (layouts, held)
-        self.layer = _Layer(
-            **{name: _described(norm, held[name]) for name, norm in norms.items()},
-            **{name: layout.addresses[0] for name, layout in layouts.items()},
-            **{f"{name}_bias": layout.addresses[1] for name, layout in layouts.items()},
-            width=layouts["qkv"].depth,
+        linears = {"qkv": block.attention.qkv, "out": block.attention.out}
+        linears |= {"up": block.feedforward.up, "down": block.feedforward.down}
+        if cross is not None:
+            linears |= {"cross_query": cross.query, "cross_out": cross.out}
+        self.norms = {name: KernelNorm(norm) for name, norm in norms.items()}
+        self.matrices = {name: KernelMatrix(linear, int8=int8) for name, linear in linears.items()}
+        self.struct = _Layer(
+            **{name: norm.struct for name, norm in self.norms.items()},
+            **{name: matrix.struct for name, matrix in self.matrices.items()},
+            width=self.matrices["qkv"].depth,
             heads=attention.heads,
             shared=attention.key_value_heads,
             head_width=attention.head_width,
             inner=feedforward.inner,
+            cross_heads=0 if cross is None else cross.spec.heads,
+            cross_head_width=0 if cross is None else cross.spec.head_width,
             scale=attention.head_width**-0.5 if attention.scaled else 1.0,
+            cross_scale=0.0 if cross is None else (cross.spec.head_width**-0.5 if cross.spec.scaled else 1.0),
             post=block.post,
             gated=feedforward.gated,
             activation=_ACTIVATION_CODES[feedforward.activation],
         )
-        self.address = ctypes.addressof(self.layer)
-        wide = layouts["qkv"].width + layouts["out"].depth + layouts["up"].width
-        self.work_per_row = layouts["qkv"].depth + wide  # floats of scratch memory
+        self.address = ctypes.addressof(self.struct)
+        sizes = {name: matrix.width for name, matrix in self.matrices.items()}
+        inside = [sizes["qkv"] + self.matrices["out"].depth, sizes["up"]]
+        inside += [] if cross is None else [2 * sizes["cross_query"]]
+        self.work_per_entry = self.matrices["qkv"].depth + max(inside)  # floats of scratch memory
+        self.deepest = max(matrix.depth for matrix in self.matrices.values())
 
 
-def _parameters(norm: nn.Module | None) -> tuple[Tensor | None, Tensor | None]:
-    """Gain and bias."""
-    parts = (getattr(norm, name, None) for name in ("weight", "bias"))
-    gain, bias = (None if part is None else part.detach().contiguous() for part in parts)
-    return gain, bias
+class KernelStack:
+    """A decoder stack in C: hidden states of a step's entries in, hidden states out."""
+
+    def __init__(self, stack: Stack, kernels: GenerationKernels, *, int8: bool) -> None:
+        self.spec, self.positions, self.kernels, self.int8 = stack.spec, stack.positions, kernels, int8
+        blocks = [block for block in stack.blocks if isinstance(block, Block)]
+        self.layers = [LayerKernel(block, int8=int8) for block in blocks]
+        # An encoder–decoder's keys and values of the source are computed once per source.
+        self.crosses = [block.cross for block in blocks]
+        self.relative: RelativeBias | None = stack.relative
+        self.norm = None if stack.norm is None else KernelNorm(stack.norm)
+        self.tokens, self.source = PageShape.of_tokens(stack), PageShape.of_source(stack) if stack.spec.cross else None
+        self.angles: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
+        self.bias: Tensor | None = None
+        self.work = torch.empty(0)
+        self.scratch, self.scores = torch.empty(0, dtype=torch.uint8), torch.empty(0)
+
+    def run(self, x_TW: Tensor, entries: Entries, own: RowTables, source: RowTables | None, lengths: Tensor) -> Tensor:
+        """Changes `x_TW` in place. `lengths`: of each row's source."""
+        count, wanted = len(entries.positions), threads()
+        self._make_room(count, entries.longest, wanted)
+        bias, last = self._bias(entries.longest)
+        pages = _Pages(own.pool.store.data_ptr(), own.pool.shape.numbers, own.tables.ctypes.data, own.tables.shape[1])
+        of_source = _Pages(None, 0, None, 0)
+        if source is not None:
+            tables = source.tables
+            of_source = _Pages(
+                source.pool.store.data_ptr(), source.pool.shape.numbers, tables.ctypes.data, tables.shape[1]
+            )
+        step = _Step(
+            pages, of_source, entries.rows.ctypes.data, entries.positions.ctypes.data, lengths.data_ptr(),
+            address_of(bias), 0 if bias is None else bias.shape[1], last,
+            self.work.data_ptr(), self.scratch.data_ptr(), self.scores.data_ptr(), self.scores.shape[1], count, wanted,
+            own.pool.store.dtype is torch.float16,
+        )  # fmt: skip
+        at, here = ctypes.addressof(step), x_TW.data_ptr()
+        for number, layer in enumerate(self.layers):
+            window, cos, sin = self._view(number, entries.longest)
+            source_at = 0 if self.source is None else self.source.begins[number]
+            self.kernels.run(layer.address, at, here, cos, sin, self.tokens.begins[number], source_at, window)
+        return x_TW if self.norm is None else self.norm(x_TW)
+
+    def store_source(self, memory_TW: Tensor, pool: PagePool, table: np.ndarray) -> None:
+        """Store the keys and values of the encoder's output in every layer."""
+        assert self.source is not None
+        for layer, cross in enumerate(self.crosses):
+            k, v = (part.contiguous() for part in cross.keys_and_values(memory_TW))
+            self.kernels.store(
+                k.data_ptr(), v.data_ptr(), pool.store.data_ptr(), pool.shape.numbers, table.ctypes.data,
+                self.source.begins[layer], len(k), *k.shape[1:], pool.store.dtype is torch.float16,
+            )  # fmt: skip
+
+    def _make_room(self, entries: int, longest: int, wanted: int) -> None:
+        work = entries * max(layer.work_per_entry for layer in self.layers)
+        if len(self.work) < work:
+            self.work = torch.empty(work, dtype=torch.float32)
+        if self.int8:
+            scratch = self.kernels.quantized_bytes(entries, max(layer.deepest for layer in self.layers))
+            if len(self.scratch) < scratch:
+                self.scratch = torch.empty(scratch, dtype=torch.uint8)
+        columns = (longest // PAGE_TOKENS + 2) * PAGE_TOKENS
+        if self.scores.dim() < 2 or self.scores.shape[0] < wanted or self.scores.shape[1] < columns:
+            self.scores = torch.empty(wanted, 2 * columns, dtype=torch.float32)
+
+    def _bias(self, longest: int) -> tuple[Tensor | None, int]:
+        """(H, distances) with the column of distance 0. A page more on both sides: the kernel reads whole pages."""
+        if self.relative is None:
+            return None, 0
+        last = PAGE_TOKENS + longest
+        if self.bias is None or self.bias.shape[1] < last + PAGE_TOKENS:
+            size = -(-2 * last // _TABLE_ROWS) * _TABLE_ROWS
+            bias = self.relative.of_last(size).float()
+            self.bias = torch.nn.functional.pad(bias, (PAGE_TOKENS, PAGE_TOKENS)).contiguous()
+        return self.bias, self.bias.shape[1] - PAGE_TOKENS - 1
+
+    def _view(self, layer: int, longest: int) -> tuple[int, int | None, int | None]:
+        """The window and the addresses of cos and sin of this layer."""
+        local, positions = self.spec.local, self.positions
+        is_local = local is not None and layer in local.layers
+        window = local.window if local is not None and is_local else -1
+        if not isinstance(positions, Rotary):
+            return window, None, None
+        if local is not None and is_local:
+            positions = Rotary(positions.size, local.theta)
+        key = self.spec.blocks[layer].attention.head_width, positions.theta
+        known = self.angles.get(key)
+        if known is None or len(known[0]) < longest:
+            known = self.angles[key] = _angles(positions, longest, key[0])
+        return window, known[0].data_ptr(), known[1].data_ptr()
 
 
-def _described(norm: nn.Module | None, held: tuple[Tensor | None, Tensor | None]) -> _Norm:
-    if norm is None:
-        return _Norm(None, None, 0.0, 0)
-    assert isinstance(norm, nn.LayerNorm | RMSNorm)
-    gain, bias = (None if part is None else part.data_ptr() for part in held)
-    return _Norm(gain, bias, norm.eps, 2 if isinstance(norm, RMSNorm) else 1)
+def _angles(positions: Rotary, longest: int, head_width: int) -> tuple[Tensor, Tensor]:
+    """cos and sin of all positions up to `longest` and some more, (positions, D) each."""
+    wanted = -(-2 * longest // _TABLE_ROWS) * _TABLE_ROWS
+    parts = [
+        rotary_table(positions, torch.arange(begin, begin + _TABLE_ROWS), head_width, torch.float32)
+        for begin in range(0, wanted, _TABLE_ROWS)
+    ]
+    cos, sin = (torch.cat(part).squeeze(1).contiguous() for part in zip(*parts, strict=True))
+    return cos, sin
 
 
-def layer_kernel_for(block: Block, layouts: dict[str, Layout]) -> LayerKernel | None:
-    """None for a layer that the kernel does not support: with cross-attention, exact GELU, int8 or half-precision
-    weights.
-    """
+def kernel_stack_for(stack: Stack, *, int8: bool) -> KernelStack | None:
+    """None if the weights are not fp32 on a CPU, or there is no C compiler."""
     kernels = load_generation_kernels()
-    blocks = {name: layout for name, layout in layouts.items() if isinstance(layout, BlockedLayout)}
-    if kernels is None or len(blocks) < len(layouts) or block.cross is not None:
+    plain = all(part.dtype == torch.float32 and part.device.type == "cpu" for part in stack.parameters())
+    if kernels is None or not plain or not _runs_right():
         return None
-    if block.feedforward.spec.activation not in _ACTIVATION_CODES or not _runs_right():
-        return None
-    if any(parameter.dtype != torch.float32 for parameter in block.parameters()):
-        return None
-    return LayerKernel(block, blocks, kernels.run)
+    return KernelStack(stack, kernels, int8=int8)
 
 
 def missing_generation_kernels() -> dict[str, str | None]:
@@ -117,56 +250,33 @@ def _kernels_of_layers() -> GenerationKernels:
 
 
 def _pre_norm(kernels: GenerationKernels) -> bool:
-    """Grouped-query attention with head norms, rotary positions and a window of two; a gated feed-forward layer."""
+    """Grouped-query attention with head norms and rotary positions; a gated feed-forward layer."""
     attention = AttentionSpec(2, 4, 1, head_norm=NormSpec("rms"))
     spec = BlockSpec(attention, FeedForwardSpec(6, "silu", gated=True), NormSpec("rms"), "pre")
-    return _is_right(kernels, spec, Rotary(10), window=2)
+    return _is_right(kernels, spec, Rotary(40))
 
 
 def _post_norm(kernels: GenerationKernels) -> bool:
-    return _is_right(kernels, BlockSpec(AttentionSpec(2, 4, 2), FeedForwardSpec(6, "relu"), NormSpec(), "post"))
+    return _is_right(kernels, BlockSpec(AttentionSpec(2, 20, 2), FeedForwardSpec(6, "gelu"), NormSpec(), "post"))
 
 
 @torch.no_grad()
-def _is_right(
-    kernels: GenerationKernels, spec: BlockSpec, rotary: Rotary | None = None, window: int | None = None
-) -> bool:
-    """Two sequences token by token, the second from the second column on, give what the block gives all at once."""
-    lengths, columns, width, head_width = (5, 4), 5, 8, spec.attention.head_width
+def _is_right(kernels: GenerationKernels, spec: BlockSpec, rotary: Rotary | None = None) -> bool:
+    """Two sequences, a part at a time, give what the block gives all at once."""
+    lengths, width = (21, 4), 8
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        block = Block(spec, width, attention_norm=True).float()
-        given = torch.randn(len(lengths), columns, width, dtype=torch.float32)
-    parts = {"qkv": block.attention.qkv, "out": block.attention.out}
-    parts |= {"up": block.feedforward.up, "down": block.feedforward.down}
-    whole = LayerKernel(
-        block, {name: BlockedLayout(part, kernels.multiply) for name, part in parts.items()}, kernels.run
-    )
-    batch = pack([[0] * length for length in lengths])
-    begins = torch.tensor([columns - length for length in lengths])
-
-    def table(positions: Tensor) -> tuple[Tensor, Tensor] | None:
-        return None if rotary is None else rotary_table(rotary, positions, head_width, torch.float32)
-
-    view = View(causal=True, window=window, rotary=table(batch.positions))
-    expected = batch.split(block(torch.cat([given[0], given[1, 1:]]), batch, view))
-    shared = len(lengths), spec.attention.key_value_heads
-    keys, values = torch.zeros(2, *shared, columns, head_width, dtype=torch.float32)
-    scores = torch.empty(shared[0] * shared[1], columns, dtype=torch.float32)
-    work = torch.empty(len(lengths) * whole.work_per_row, dtype=torch.float32)
-    for column in range(columns):
-        x, angles = given[:, column].contiguous(), table((column - begins).clamp(min=0)) or (None, None)
-        low = 0 if window is None else max(0, column - window)
-        kernels.run(
-            whole.address, x.data_ptr(), work.data_ptr(), *map(_place, angles), keys.data_ptr(), values.data_ptr(),
-            begins.data_ptr(), None, 0, scores.data_ptr(), len(lengths), columns, 0, low, column + 1, 1,
-        )  # fmt: skip
-        if not torch.allclose(x[0], expected[0][column], atol=1e-4):
-            return False
-        if column and not torch.allclose(x[1], expected[1][column - 1], atol=1e-4):  # it begins at the second column
-            return False
-    return True
-
-
-def _place(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+        stack = Stack(StackSpec((spec,), causal=True), width, rotary).float()
+        given = torch.randn(sum(lengths), width, dtype=torch.float32)
+    expected = stack(given, pack([[0] * length for length in lengths]))
+    runner = KernelStack(stack, kernels, int8=False)
+    pool = PagePool(runner.tokens, 3, torch.float32, torch.device("cpu"))
+    own = RowTables(pool, np.array([[2, 0], [1, 0]], np.int32))
+    rows = np.repeat(np.arange(2, dtype=np.int32), lengths)
+    positions = np.concatenate([np.arange(length) for length in lengths])
+    found = given.clone()
+    for part in (positions < 3, positions == 3, positions > 3):
+        entries = Entries(rows[part].copy(), positions[part].astype(np.int64), 21)
+        mask = torch.from_numpy(part)
+        found[mask] = runner.run(given[mask].contiguous(), entries, own, None, torch.zeros(2, dtype=torch.int64))
+    return torch.allclose(found, expected, atol=1e-4)

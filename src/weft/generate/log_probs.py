@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.generate.decoder import Decoder, Ids
+from weft.generate.decoder import Chunk, Decoder, Ids
+from weft.generate.pages import PageShape, pages_for
+from weft.generate.prepare import Prepared
 from weft.model.network import Network
 from weft.model.packed import group_by_tokens, order_by_length, pack
 
@@ -122,27 +124,37 @@ def to_score(log_probs: list[float], text: str) -> Score:
     return Score(log_probs, perplexity, -total / math.log(2) / size if size else None)
 
 
-def log_probs_after(network: Network, prompt: Ids, source: Ids | None, answers: Sequence[Ids]) -> list[float]:
-    """Of each whole answer. The prompt is read once; all answers continue it in one batch."""
-    sources = None if source is None else [source]
-    longest = max(len(answer) for answer in answers)
-    decoder = Decoder(network, [prompt], sources, longest)
-    decoder.keep(np.zeros(len(answers), dtype=np.int64))
-    totals = [0.0] * len(answers)
-    going_on = list(range(len(answers)))
-    for step in range(longest):
-        tokens = torch.tensor([answers[place][step] for place in going_on], device=decoder.device)
-        numbers = decoder.logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0].tolist()
-        for place, number in zip(going_on, numbers, strict=True):
-            totals[place] += number
-        rows = np.array([row for row, place in enumerate(going_on) if len(answers[place]) > step + 1], dtype=np.int64)
-        if rows.size == 0:
-            break
-        if rows.size < len(going_on):
-            decoder.keep(rows)
-            going_on, tokens = [going_on[row] for row in rows], tokens[torch.as_tensor(rows, device=tokens.device)]
-        decoder.step(tokens)
+def log_probs_after(ready: Prepared, prompt: Ids, source: Ids | None, answers: Sequence[Ids]) -> list[float]:
+    """Of each whole answer. The prompt is read once; all answers continue it."""
+    decoder = Decoder(ready, _memory_for(ready, len(prompt), source, answers))
+    row = decoder.open(None if source is None else decoder.read_source(source))
+    first = decoder.read([Chunk(row, prompt, 1)]).log_softmax(-1)[0]
+    totals = [float(first[answer[0]]) for answer in answers]
+    for part in group_by_tokens([len(answer) for answer in answers], _SCORED_AT_A_TIME):
+        longer = [place for place in part if len(answers[place]) > 1]
+        rows = [decoder.fork(row) for _ in longer]
+        chunks = [
+            Chunk(one, answers[place][:-1], len(answers[place]) - 1) for one, place in zip(rows, longer, strict=True)
+        ]
+        if not chunks:
+            continue
+        logits = decoder.read(chunks).log_softmax(-1)
+        for place, numbers in zip(longer, logits.split([chunk.wanted for chunk in chunks]), strict=True):
+            targets = torch.as_tensor(answers[place][1:])[:, None]
+            totals[place] += float(numbers.gather(1, targets).double().sum())
+        for one in rows:
+            decoder.close(one)
     return totals
+
+
+def _memory_for(ready: Prepared, prompt: int, source: Ids | None, answers: Sequence[Ids]) -> int:
+    """Bytes for the keys and values of the prompt and of all answers that are read together."""
+    stack = ready.network.decoder
+    if stack is None:
+        return 0
+    pages = pages_for(prompt) + sum(pages_for(len(answer)) + 1 for answer in answers) + pages_for(len(source or ()))
+    floats = PageShape.of_tokens(stack).numbers + (0 if source is None else PageShape.of_source(stack).numbers)
+    return 4 * floats * pages
 
 
 def shared_prefix(rows: Sequence[Ids]) -> int:

@@ -1,5 +1,5 @@
-"""A copy of a network for generation on a CPU: the same weights, stored for a few rows at a time (`layouts`), its
-decoder layers in few operations (`inference_block`). On a GPU nothing changes.
+"""A copy of a network for generation. It shares the weights; on a CPU it also has them in the order in which the
+kernels read them (`layer_kernel`), or laid out for a few rows at a time where there are no kernels (`layouts`).
 """
 
 import copy
@@ -7,17 +7,26 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import nn
 
 from weft.errors import InputError
-from weft.generate.inference_block import inference_blocks
+from weft.generate.kernels import load_generation_kernels
+from weft.generate.layer_kernel import KernelStack, kernel_stack_for
 from weft.generate.layouts import LaidOutLinear
 from weft.model.network import Network
 
 _State = tuple[tuple[int, int], ...]
-_ready: WeakKeyDictionary[Network, tuple[_State, dict[bool, Network]]] = WeakKeyDictionary()
+_ready: WeakKeyDictionary[Network, tuple[_State, dict[bool, "Prepared"]]] = WeakKeyDictionary()
 
 
-def prepared(network: Network, *, int8: bool = False) -> Network:
+class Prepared:
+    """`network` in eval mode, whatever the original does. `stack`: its decoder in C, where that is possible."""
+
+    def __init__(self, network: Network, stack: KernelStack | None) -> None:
+        self.network, self.stack = network, stack
+
+
+def prepared(network: Network, *, int8: bool = False) -> Prepared:
     """Made once per network, and again if its weights change."""
     state = _state_of(network)
     known, found = _ready.get(network, (None, {}))
@@ -29,25 +38,31 @@ def prepared(network: Network, *, int8: bool = False) -> Network:
     return found[int8]
 
 
-def _prepare(network: Network, *, int8: bool) -> Network:
-    """The matrices of the decoder layers and the language-model head are copied; everything else is shared."""
+def _prepare(network: Network, *, int8: bool) -> Prepared:
     on_cpu = next(network.parameters()).device.type == "cpu"
-    if int8 and not (on_cpu and torch.backends.quantized.engine not in (None, "none")):
-        raise InputError("int8 weights need a CPU, and a torch build with quantized kernels.")
-    ready: Any = for_reading(network)
+    has_int8 = load_generation_kernels() is not None or torch.backends.quantized.engine not in (None, "none")
+    if int8 and not (on_cpu and has_int8):
+        raise InputError("int8 weights need a CPU, and a C compiler or a torch build with quantized kernels.")
+    ready: Any = _copied(network)
     if not on_cpu:
-        return ready
-    if ready.decoder is not None:
-        fast = inference_blocks(ready.decoder.blocks, int8=int8)
-        del ready.decoder.blocks
-        ready.decoder.blocks = fast  # these are not modules
-    for kind in ready.heads:
-        if kind in ("causal", "seq2seq"):
-            ready.heads[kind].out = LaidOutLinear(ready.heads[kind].out, int8=int8)
-    return ready
+        return Prepared(ready, None)
+    stack = None if ready.decoder is None else kernel_stack_for(ready.decoder, int8=int8)
+    for part in (ready.encoder, ready.decoder if stack is None else None, ready.heads):
+        if part is not None:
+            _lay_out(part, int8=int8)
+    return Prepared(ready, stack)
 
 
-def for_reading(network: Network) -> Network:
+def _lay_out(module: nn.Module, *, int8: bool) -> None:
+    """Replace the linear layers below a module of the copy."""
+    for name, child in module.named_children():
+        if type(child) is nn.Linear:
+            setattr(module, name, LaidOutLinear(child, int8=int8))
+        else:
+            _lay_out(child, int8=int8)
+
+
+def _copied(network: Network) -> Network:
     """A copy that shares the weights and stays in eval mode, whatever the original does."""
     shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     return copy.deepcopy(network, shared).eval()

@@ -9,17 +9,17 @@ import torch
 from weft.errors import InputError
 from weft.generate.decoder import plain_inference
 from weft.generate.log_probs import Candidate, Score, log_probs_after, log_probs_of, shared_prefix, to_score
+from weft.generate.prepare import Prepared
 from weft.generate.prompts import PromptReader, as_list
 from weft.generate.settings import Settings
-from weft.model.network import Network
 
 Normalize = Literal["none", "tokens", "bytes"]
 _OPTIONS_AT_A_TIME = 256  # of `choose`, in one batch
 
 
 class Scorer:
-    def __init__(self, network: Network, reader: PromptReader) -> None:
-        self.network, self.reader = network, reader
+    def __init__(self, ready: Prepared, reader: PromptReader) -> None:
+        self.ready, self.network, self.reader = ready, ready.network, reader
 
     def score(self, texts: Any, sources: Any = None) -> Any:
         """How probable each text is; for an encoder–decoder, as an answer to its source."""
@@ -78,7 +78,7 @@ class Scorer:
         totals: list[float] = []
         with plain_inference(self.network):
             for start in range(0, len(answers), _OPTIONS_AT_A_TIME):
-                totals += log_probs_after(self.network, before, source, answers[start : start + _OPTIONS_AT_A_TIME])
+                totals += log_probs_after(self.ready, before, source, answers[start : start + _OPTIONS_AT_A_TIME])
         sizes = [_size(option, answer, normalize) for option, answer in zip(options, answers, strict=True)]
         merits = torch.tensor([total / size for total, size in zip(totals, sizes, strict=True)], dtype=torch.double)
         found = zip(options, merits.softmax(0).tolist(), totals, map(len, answers), strict=True)

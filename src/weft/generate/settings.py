@@ -43,6 +43,22 @@ class Settings(Section):
     frequency_penalty: float = Field(
         0.0, ge=-100, le=100, description="subtracted from a token's score for each earlier occurrence"
     )
+    presence_penalty: float = Field(
+        0.0, ge=-100, le=100, description="subtracted from a token's score once it has occurred in the text"
+    )
+    logit_bias: dict[int, float] = Field({}, description="token ids with what is added to their scores")
+    no_repeat_ngram: int = Field(
+        0, ge=0, le=1000, description="no n tokens in a row occur twice in prompt and text (Paulus et al. 2018)"
+    )
+    json_schema: dict[str, Any] | str | None = Field(None, description="the text is JSON that fits this schema")
+    regex: str | None = Field(None, description="the text matches this regular expression")
+    choice: list[str] | None = Field(None, description="the text is one of these")
+    top_log_probs: int = Field(
+        0, ge=0, le=100, description="log-probabilities of so many most probable tokens at each step"
+    )
+    speculate: int = Field(
+        0, ge=0, le=64, description="tokens guessed ahead in each step; the text is the same, sooner"
+    )
     slide: bool = Field(False, description="continue beyond the context: when it is full, drop its older half")
 
     temperature: float | None = Field(
@@ -129,6 +145,12 @@ def _consistent(settings: Settings) -> Settings:
         raise InputError(f"min_new_tokens is {least}, more than max_new_tokens, {most}.")
     if any(not text for text in settings.stop):
         raise InputError("A stop string cannot be empty.")
+    if len([one for one in (settings.json_schema, settings.regex, settings.choice) if one is not None]) > 1:
+        raise InputError("json_schema, regex and choice each decide the whole text; give one of them.")
+    if settings.choice is not None and (not settings.choice or not all(settings.choice)):
+        raise InputError("choice needs at least one text, and none of them empty.")
+    if any(not -1e6 <= bias <= 1e6 for bias in settings.logit_bias.values()):
+        raise InputError("logit_bias takes numbers from -1e6 to 1e6.")
     if settings.strategy == "greedy" and settings.n > 1:
         raise InputError("greedy has one answer per prompt; for n answers use strategy sample or beam.")
     if settings.strategy != "beam":

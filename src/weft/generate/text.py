@@ -67,6 +67,27 @@ class Text:
         return piece
 
 
+class AnswerTexts:
+    """The texts of a prompt's answers. `before`: the prompt whose text is continued."""
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int], stops: Sequence[str], ends: Sequence[int]) -> None:
+        self.tokenizer, self.before, self.stops, self.ends = tokenizer, before, stops, ends
+
+    def begin(self) -> Text:
+        """A text that grows with its tokens."""
+        return Text(self.tokenizer, self.before, self.stops)
+
+    def whole(self, tokens: Sequence[int]) -> str:
+        kept = tokens[:-1] if tokens and tokens[-1] in self.ends else tokens
+        return before_stop(new_text(self.tokenizer, self.before, kept), self.stops)
+
+    def holds_stop(self, tokens: Sequence[int]) -> bool:
+        """Whether the last tokens complete a stop string."""
+        most = 4 * max(map(len, self.stops), default=0) + 8  # tokens at the end in which a new stop string must lie
+        text = new_text(self.tokenizer, [*self.before, *tokens[:-most]], tokens[-most:])
+        return any(stop in text for stop in self.stops)
+
+
 def new_text(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int]) -> str:
     """The text that `tokens` add to the prompt's."""
     tail = list(prompt[-_TAIL_TOKENS:])

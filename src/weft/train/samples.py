@@ -2,11 +2,12 @@
 
 import torch
 
-from weft.generate.decoder import plain_inference
-from weft.generate.next_token import RandomStreams
+from weft.generate.engine import Engine
+from weft.generate.job import Job
+from weft.generate.next_token import random_keys
+from weft.generate.prepare import prepared
 from weft.generate.settings import settings_of
 from weft.generate.start_end_tokens import StartEndTokens
-from weft.generate.write import ActiveSequence, DecodeSpec, write_steps
 from weft.model.network import Network
 from weft.model.positions import longest
 from weft.objectives.objective import Batch
@@ -35,13 +36,14 @@ def _continuation(network: Network, tokenizer: Tokenizer, prompt: list[int], see
     settings = settings_of({"temperature": _TEMPERATURE, "top_k": _TOP_K, "slide": True})
     ends = StartEndTokens(banned_ids=tuple(tokenizer.special_ids))  # the sample should be text
     limit = longest(network.architecture.embedding.positions)
-    row = ActiveSequence(prompt, tokens)
-    with plain_inference(network):
-        for _ in write_steps(
-            DecodeSpec(network, settings, ends, tokens, limit), [row], None, RandomStreams.seeded(seed, [prompt])
-        ):
-            pass
-    return tokenizer.decode(prompt + row.tokens).strip("\n")
+    job = Job(prompt, None, settings, ends, most=tokens, limit=limit, keys=random_keys(seed, [prompt]))
+    engine = Engine(prepared(network))
+    engine.submit(job)
+    while engine.has_work:
+        engine.step()
+    written = job.found[0]
+    assert written is not None
+    return tokenizer.decode(prompt + written.tokens).strip("\n")
 
 
 def _predictions(network: Network, tokenizer: Tokenizer, batch: Batch) -> str:

@@ -1,0 +1,49 @@
+"""The next token of each running answer, by its own settings."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from weft.generate.constraint import fill_masks, mask_scores
+from weft.generate.job import Answer, TokenInfo
+from weft.generate.next_token import choose_tokens, uniforms
+
+
+def choose_next(going: Sequence[tuple[Answer, int]], logits: Tensor, vocabulary: int) -> None:
+    """Adds a token to each answer. With each comes the row of its logits, which stay as they are."""
+    answers, rows = [answer for answer, _ in going], [row for _, row in going]
+    log_probs = _log_probs(answers, rows, logits)
+    scores = logits[rows]  # a copy: rules change it
+    for place, answer in enumerate(answers):
+        if not answer.rules.is_idle:
+            answer.rules.apply(scores[place].numpy(), answer.tokens, answer.job.most)
+    constrained = [place for place, answer in enumerate(answers) if answer.constraint is not None]
+    if constrained:
+        masks = np.zeros((len(constrained), -(-vocabulary // 32)), np.int32)
+        fill_masks([answers[place].constraint for place in constrained], masks)
+        mask_scores(scores, constrained, masks)
+    settings = [answer.job.settings for answer in answers]
+    chances = uniforms([answer.key for answer in answers], [len(answer.tokens) for answer in answers])
+    for place, (answer, token) in enumerate(zip(answers, choose_tokens(scores, settings, chances), strict=True)):
+        numbers = log_probs.get(place)
+        if numbers is None:
+            answer.add(TokenInfo(token, 0.0))
+        else:
+            answer.add(info_of(token, float(numbers[token]), numbers, answer.job.settings.top_log_probs))
+
+
+def _log_probs(answers: Sequence[Answer], rows: Sequence[int], logits: Tensor) -> dict[int, Tensor]:
+    """Before penalties and filters, of the answers that want them."""
+    wanting = [place for place, answer in enumerate(answers) if answer.job.wants_log_probs]
+    if not wanting:
+        return {}
+    return dict(zip(wanting, logits[[rows[place] for place in wanting]].log_softmax(-1), strict=True))
+
+
+def info_of(token: int, log_prob: float, log_probs_V: Tensor | None = None, top: int = 0) -> TokenInfo:
+    """With the `top` most probable tokens."""
+    if not top or log_probs_V is None:
+        return TokenInfo(token, log_prob)
+    best = log_probs_V.topk(min(top, len(log_probs_V)))
+    return TokenInfo(token, log_prob, tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)))

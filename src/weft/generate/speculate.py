@@ -1,0 +1,92 @@
+"""Speculative decoding: guess several tokens, read them in one step, and keep those that would have been chosen anyway.
+
+A row's logits do not depend on how many tokens are read together, so the text is exactly that of plain decoding,
+greedy or sampled. Two ways to guess: the longest n-gram at the end of the text that occurred before, and what followed
+it (prompt lookup; Saxena 2023), or a smaller model with the same vocabulary (Leviathan et al. 2023).
+"""
+
+from collections.abc import Sequence
+
+from weft.errors import InputError
+from weft.generate.decoder import Chunk, Decoder, Row
+from weft.generate.job import Answer
+from weft.generate.prepare import Prepared
+
+_LONGEST_NGRAM, _LOOK_BACK = 3, 2048  # tokens
+
+
+class Guesser:
+    """Guesses by n-grams of prompt and text."""
+
+    def guess(self, answers: Sequence[Answer]) -> None:
+        """Sets `guesses` of each."""
+        for answer in answers:
+            known = [*answer.job.prompt_ids[-_LOOK_BACK:], *answer.tokens[-_LOOK_BACK:]]
+            answer.guesses = guess_by_ngram(known, most_guesses(answer))
+
+    def forget(self, answer: Answer) -> None:
+        """An answer has finished."""
+
+
+def most_guesses(answer: Answer) -> int:
+    """The token after the last guess must still be wanted, and fit into the context."""
+    room = answer.job.most - len(answer.tokens) - 1
+    if answer.job.limit is not None:
+        room = min(room, answer.job.limit - len(answer.job.prompt) - len(answer.tokens) + answer.begin)
+    return max(0, min(answer.job.settings.speculate, room))
+
+
+def guess_by_ngram(tokens: Sequence[int], most: int) -> list[int]:
+    """What followed the last earlier occurrence of the longest n-gram at the end."""
+    if most <= 0:
+        return []
+    for size in range(min(_LONGEST_NGRAM, len(tokens) - 1), 0, -1):
+        end = list(tokens[-size:])
+        for begin in range(len(tokens) - size - 1, -1, -1):
+            if tokens[begin : begin + size] == end:
+                return list(tokens[begin + size : begin + size + most])
+    return []
+
+
+class DraftGuesser(Guesser):
+    """Guesses by a smaller model."""
+
+    def __init__(self, draft: Prepared, memory: int, vocabulary: int) -> None:
+        if draft.network.architecture.vocabulary != vocabulary:
+            raise InputError(
+                f"The draft model has a vocabulary of {draft.network.architecture.vocabulary:,} tokens, the model "
+                f"{vocabulary:,}. Both need the same tokenizer."
+            )
+        if draft.network.decoder is None or draft.network.architecture.is_encoder_decoder:
+            raise InputError("A draft model is a Transformer decoder, such as GPT-2 or Llama.")
+        self.decoder = Decoder(draft, memory)
+        self.rows: dict[Answer, Row] = {}
+
+    def guess(self, answers: Sequence[Answer]) -> None:
+        left = {answer: most_guesses(answer) for answer in answers}
+        texts = {answer: answer.context() for answer in answers}
+        for answer in answers:
+            answer.guesses = []
+            self._back_to(answer, texts[answer])
+        while going := [answer for answer in answers if len(answer.guesses) < left[answer]]:
+            chunks = []
+            for answer in going:
+                row = self.rows[answer]
+                chunks.append(Chunk(row, [*texts[answer], *answer.guesses][len(row.tokens) :], 1))
+            logits = self.decoder.read(chunks)
+            for answer, token in zip(going, logits.numpy().argmax(-1).tolist(), strict=True):
+                answer.guesses.append(token)
+
+    def _back_to(self, answer: Answer, text: list[int]) -> None:
+        """The row without the guesses that were wrong. At least one token of the text is read again."""
+        row = self.rows.get(answer)
+        if row is None:
+            row = self.rows[answer] = self.decoder.open(None, text)
+        pairs = zip(row.tokens, text[:-1], strict=False)
+        same = next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(row.tokens), len(text) - 1))
+        self.decoder.shorten(row, same)
+
+    def forget(self, answer: Answer) -> None:
+        row = self.rows.pop(answer, None)
+        if row is not None:
+            self.decoder.close(row)

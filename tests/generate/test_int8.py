@@ -1,0 +1,156 @@
+"""The int8 product against exact integers, and a row alone against the same row among others, to the bit."""
+
+import ctypes
+import platform
+import shutil
+import subprocess
+from ctypes import c_int, c_int64, c_void_p
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import weft
+
+HEADER = Path(weft.__file__).parent / "generate" / "int8.h"
+SOURCE = f"""
+#include "{HEADER}"
+void quantize(const float *x, uint8_t *q, float *scales, int64_t rows, int64_t depth, int64_t padded, int threads)
+{{ quantize_rows(x, q, scales, rows, depth, padded, threads); }}
+void multiply(const struct int8_matrix *m, const uint8_t *q, const float *scales, float *out, int64_t rows, int add,
+              int threads)
+{{ multiply_int8(m, q, scales, out, rows, add, threads); }}
+"""
+FLAGS = "-O3 -fno-fast-math -fno-math-errno -fopenmp -shared -fPIC".split()
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+BUILDS = {"native": ["-march=native"]}
+if IS_X86:  # each has instructions of its own for the same integers
+    BUILDS |= {
+        "no-vnni": ["-march=native", "-mno-avx512vnni"],
+        "no-avx512": ["-march=native", "-mno-avx512f"],
+        "plain": ["-march=x86-64"],
+    }
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("blocks", "scales", "sums", "bias")),
+        ("depth", c_int64),
+        ("width", c_int64),
+    )
+
+
+def pack_int8(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(out, in) as blocks of 64 outputs in which the weights of 4 inputs lie side by side, a scale per output, and the
+    sum of each output's int8 weights.
+    """
+    scales = weight.float().abs().amax(dim=1) / 127
+    divisors = scales.clamp(min=torch.finfo(torch.float32).tiny)  # a row of zeros stays zero
+    rounded = (weight.float() / divisors[:, None]).round_().clamp_(-127, 127).nan_to_num_(0).to(torch.int8)
+    padded = F.pad(rounded, (0, -weight.shape[1] % 4, 0, -weight.shape[0] % 64))
+    blocks = padded.view(-1, 64, padded.shape[1] // 4, 4).transpose(1, 2).contiguous()
+    return blocks, scales, rounded.sum(dim=1, dtype=torch.int32)
+
+
+@pytest.fixture(scope="module", params=BUILDS)
+def library(request, tmp_path_factory) -> ctypes.CDLL:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    folder = tmp_path_factory.mktemp("int8")
+    (folder / "int8.c").write_text(SOURCE)
+    command = [compiler, *FLAGS, *BUILDS[request.param], str(folder / "int8.c"), "-o", str(folder / "int8.so")]
+    subprocess.run(command, check=True)
+    found = ctypes.CDLL(str(folder / "int8.so"))
+    found.quantize.argtypes = [*[c_void_p] * 3, *[c_int64] * 3, c_int]
+    found.multiply.argtypes = [*[c_void_p] * 4, c_int64, c_int, c_int]
+    return found
+
+
+class Product:
+    def __init__(self, library: ctypes.CDLL, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.library, self.weight, self.bias = library, weight, bias
+        self.held = pack_int8(weight)
+        width, self.depth = weight.shape
+        places = (None if part is None else part.data_ptr() for part in (*self.held, bias))
+        self.matrix = Matrix(*places, self.depth, width)
+
+    def quantize(self, x: Tensor, threads: int = 2) -> tuple[Tensor, Tensor]:
+        padded = self.depth + -self.depth % 4
+        q, scales = torch.zeros(len(x), padded, dtype=torch.uint8), torch.empty(len(x))
+        place = x.data_ptr(), q.data_ptr(), scales.data_ptr()
+        self.library.quantize(*place, len(x), self.depth, padded, threads)
+        return q, scales
+
+    def __call__(self, x: Tensor, add_to: Tensor | None = None, threads: int = 2) -> Tensor:
+        x = x.contiguous()
+        q, scales = self.quantize(x, threads)
+        out = torch.empty(len(x), len(self.weight)) if add_to is None else add_to.clone()
+        place = ctypes.addressof(self.matrix), q.data_ptr(), scales.data_ptr(), out.data_ptr()
+        self.library.multiply(*place, len(x), add_to is not None, threads)
+        return out
+
+    def exact(self, x: Tensor) -> Tensor:
+        """x W from the same rounded numbers, in float64, which holds these integers exactly."""
+        q, scales = self.quantize(x)
+        column = self.held[1].double()
+        w = (self.weight / self.held[1].clamp(min=1e-30)[:, None]).round().double()
+        product = (q[:, : self.depth].double() - 128) @ w.T * scales.double()[:, None] * column
+        return product if self.bias is None else product + self.bias
+
+
+def bits(x: Tensor) -> Tensor:
+    return x.view(torch.int32)
+
+
+@pytest.mark.parametrize("depth", [1, 3, 4, 37, 384])
+@pytest.mark.parametrize("width", [1, 63, 64, 100])
+def test_gives_the_sums_of_exact_integers(library, depth, width):
+    torch.manual_seed(0)
+    product = Product(library, torch.randn(width, depth) * torch.rand(width, 1), torch.randn(width))
+    for rows in (*range(1, 15), 63, 200):
+        x, old = torch.randn(rows, depth) * torch.rand(rows, 1).exp(), torch.randn(rows, width)
+        torch.testing.assert_close(product(x).double(), product.exact(x), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(product(x, old).double(), product.exact(x) + old, rtol=1e-6, atol=1e-6)
+
+
+def test_quantizes_each_row_by_its_largest_number(library):
+    torch.manual_seed(0)
+    x = torch.randn(70, 37) * torch.logspace(-30, 30, 70)[:, None]
+    q, scales = Product(library, torch.ones(1, 37)).quantize(x)
+    most = x.abs().amax(dim=1)
+    assert torch.equal(scales, most / 127)
+    assert torch.equal(q[:, :37].int() - 128, (x * (127 / most)[:, None]).round().int())
+    assert q[:, :37].min() == 1 and q[:, :37].max() == 255
+
+
+@pytest.mark.parametrize("width", [65, 1000])
+def test_a_row_does_not_depend_on_others_or_threads(library, width):
+    torch.manual_seed(0)
+    product = Product(library, torch.randn(width, 130), torch.randn(width))
+    x, old = torch.randn(131, 130), torch.randn(131, width)
+    alone = torch.cat([product(x[i : i + 1], old[i : i + 1], threads=1) for i in range(len(x))])
+    for rows in (*range(1, 20), 47, 48, 49, 100, 131):
+        for threads in (1, 2):
+            assert torch.equal(bits(product(x[:rows], old[:rows], threads)), bits(alone[:rows]))
+
+
+def test_the_largest_sums_are_exact(library):
+    depth = 100_000  # Σ q w does not fit 32 bits, Σ (q − 128) w does
+    signs = torch.tensor([[1.0], [-1.0]])
+    result = Product(library, signs.expand(2, depth).contiguous())(signs.expand(2, depth))
+    torch.testing.assert_close(result, signs @ signs.T * depth)
+
+
+def test_rows_that_are_not_numbers_stay_alone(library):
+    torch.manual_seed(0)
+    product = Product(library, torch.randn(70, 20))
+    x = torch.randn(8, 20)
+    expected = product(x)
+    x[1, 3], x[2, 19], x[4], x[5] = float("nan"), float("-inf"), 0, 1e-40
+    result = product(x)
+    assert result[[1, 2]].isnan().all()
+    assert (result[[4, 5]] == 0).all()
+    assert torch.equal(bits(result[[0, 3, 6, 7]]), bits(expected[[0, 3, 6, 7]]))
