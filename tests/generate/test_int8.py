@@ -10,18 +10,26 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 import weft
+from weft.generate.kernels import pack_int8
 
 HEADER = Path(weft.__file__).parent / "generate" / "int8.h"
 SOURCE = f"""
 #include "{HEADER}"
 void quantize(const float *x, uint8_t *q, float *scales, int64_t rows, int64_t depth, int64_t padded, int threads)
-{{ quantize_rows(x, q, scales, rows, depth, padded, threads); }}
+{{
+    struct team team = {{0}};
+#pragma omp parallel num_threads(threads)
+    quantize_rows(x, q, scales, rows, depth, padded, &team);
+}}
 void multiply(const struct int8_matrix *m, const uint8_t *q, const float *scales, float *out, int64_t rows, int add,
               int threads)
-{{ multiply_int8(m, q, scales, out, rows, add, threads); }}
+{{
+    struct team team = {{0}};
+#pragma omp parallel num_threads(threads)
+    multiply_int8(m, q, scales, out, rows, add, &team);
+}}
 """
 FLAGS = "-O3 -fno-fast-math -fno-math-errno -fopenmp -shared -fPIC".split()
 IS_X86 = platform.machine() in ("x86_64", "AMD64")
@@ -40,18 +48,6 @@ class Matrix(ctypes.Structure):
         ("depth", c_int64),
         ("width", c_int64),
     )
-
-
-def pack_int8(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(out, in) as blocks of 64 outputs in which the weights of 4 inputs lie side by side, a scale per output, and the
-    sum of each output's int8 weights.
-    """
-    scales = weight.float().abs().amax(dim=1) / 127
-    divisors = scales.clamp(min=torch.finfo(torch.float32).tiny)  # a row of zeros stays zero
-    rounded = (weight.float() / divisors[:, None]).round_().clamp_(-127, 127).nan_to_num_(0).to(torch.int8)
-    padded = F.pad(rounded, (0, -weight.shape[1] % 4, 0, -weight.shape[0] % 64))
-    blocks = padded.view(-1, 64, padded.shape[1] // 4, 4).transpose(1, 2).contiguous()
-    return blocks, scales, rounded.sum(dim=1, dtype=torch.int32)
 
 
 @pytest.fixture(scope="module", params=BUILDS)

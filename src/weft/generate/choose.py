@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from weft.generate.constraint import fill_masks, mask_scores
+from weft.generate.constraint import fill_bitmasks, mask_scores
 from weft.generate.job import Answer, TokenInfo
 from weft.generate.next_token import choose_tokens, uniforms
 
 
-def choose_next(going: Sequence[tuple[Answer, int]], logits: Tensor, vocabulary: int) -> None:
-    """Adds a token to each answer. With each comes the row of its logits, which stay as they are."""
+def choose_next(going: Sequence[tuple[Answer, int]], logits: Tensor, vocabulary: int) -> list[Answer]:
+    """Adds a token to each answer. With each comes the row of its logits, which stay as they are. Returns the answers
+    for which no token is left: bans, processors and a constraint together may exclude all of them.
+    """
     answers, rows = [answer for answer, _ in going], [row for _, row in going]
     log_probs = _log_probs(answers, rows, logits)
     scores = logits[rows]  # a copy: rules change it
@@ -21,16 +24,21 @@ def choose_next(going: Sequence[tuple[Answer, int]], logits: Tensor, vocabulary:
     constrained = [place for place, answer in enumerate(answers) if answer.constraint is not None]
     if constrained:
         masks = np.zeros((len(constrained), -(-vocabulary // 32)), np.int32)
-        fill_masks([answers[place].constraint for place in constrained], masks)
+        fill_bitmasks([answers[place].constraint for place in constrained], masks)
         mask_scores(scores, constrained, masks)
     settings = [answer.job.settings for answer in answers]
     chances = uniforms([answer.key for answer in answers], [len(answer.tokens) for answer in answers])
-    for place, (answer, token) in enumerate(zip(answers, choose_tokens(scores, settings, chances), strict=True)):
+    tokens, stuck = choose_tokens(scores, settings, chances), []
+    for place, (answer, token) in enumerate(zip(answers, tokens, strict=True)):
+        if (answer.constraint or answer.job.processors) and not scores[place, token] > -torch.inf:
+            stuck.append(answer)
+            continue
         numbers = log_probs.get(place)
         if numbers is None:
             answer.add(TokenInfo(token, 0.0))
         else:
             answer.add(info_of(token, float(numbers[token]), numbers, answer.job.settings.top_log_probs))
+    return stuck
 
 
 def _log_probs(answers: Sequence[Answer], rows: Sequence[int], logits: Tensor) -> dict[int, Tensor]:

@@ -190,7 +190,7 @@ class Constraint:
 
     def allowed(self, out: np.ndarray) -> None:
         """Fills int32 words with a bit per token that may be next, the lowest bit first."""
-        fill_masks([self], out[None])
+        fill_bitmasks([self], out[None])
 
     def fill(self, out: np.ndarray, address: int) -> None:
         """As `allowed`, for a caller that knows the address of `out`: asking numpy costs as much as a simple mask."""
@@ -275,7 +275,7 @@ class Constraint:
         return other
 
 
-def fill_masks(constraints: Sequence[Constraint], out: np.ndarray) -> None:
+def fill_bitmasks(constraints: Sequence[Constraint], out: np.ndarray) -> None:
     """The masks of several texts, one per row of `out`. One after the other: copies share a lexer behind a lock, and
     llguidance's threads were slower at 16 rows.
     """

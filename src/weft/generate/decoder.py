@@ -178,21 +178,29 @@ class Decoder:
             positions = np.array(begins, np.int64)
         else:
             positions = np.concatenate([np.arange(a, a + n) for a, n in zip(begins, counts, strict=True)])
-        wanted = self._wanted(chunks, counts)
+        picks = self._picked(chunks, counts)
         if self.recurrent is not None:
             slots = [chunk.row.slot for chunk in chunks]
-            hidden = self.recurrent.read(self._embedded(tokens, positions), slots, counts)
+            hidden = self.recurrent.read(self._embedded(tokens, positions), slots, counts)[torch.from_numpy(picks)]
         else:
             for chunk in chunks:
                 self._make_room(chunk.row, len(chunk.tokens))
-            hidden = self._hidden(tokens, positions, chunks, begins, counts)
+            hidden = self._run(tokens, positions, chunks, begins, counts, picks)
         for chunk in chunks:
             chunk.row.tokens += chunk.tokens
-        return self._logits(hidden if wanted is None else hidden[wanted])
+        is_done = self.ready.stack is not None and self.ready.stack.head is not None
+        return hidden if is_done else self._logits(hidden)
 
-    def _hidden(
-        self, tokens: Tensor, positions: np.ndarray, chunks: Sequence[Chunk], begins: list[int], counts: list[int]
+    def _run(
+        self,
+        tokens: Tensor,
+        positions: np.ndarray,
+        chunks: Sequence[Chunk],
+        begins: list[int],
+        counts: list[int],
+        picks: np.ndarray,
     ) -> Tensor:
+        """Logits of the tokens `picks`, or their hidden states where the head is not part of the C kernels."""
         assert self.pool is not None
         own, source = RowTables(self.pool, self._tables), None
         if self.source_pool is not None:
@@ -205,7 +213,8 @@ class Decoder:
             if source is not None:
                 longest = max(longest, *(chunk.row.source.length for chunk in chunks if chunk.row.source is not None))
             entries = Entries(rows, positions, longest)
-            return self.ready.stack.run(self._embedded(tokens, positions), entries, own, source, self._source_lengths)
+            x_TW = self._embedded(tokens, positions)
+            return self.ready.stack.run(x_TW, entries, own, source, self._source_lengths, picks)
         lengths = [0 if chunk.row.source is None else chunk.row.source.length for chunk in chunks]
         assert self.stack is not None
         past = PagedPast(self.stack, own, source, slots, begins, counts, lengths)
@@ -217,7 +226,7 @@ class Decoder:
             lengths=tuple(counts),
             runs=tuple((1, count) for count in counts),
         )
-        return self.network.forward_with_past(batch, past)
+        return self.network.forward_with_past(batch, past)[torch.as_tensor(picks, device=self.device)]
 
     def _embedded(self, tokens: Tensor, positions: np.ndarray) -> Tensor:
         """(T, W). As `Embeddings`, but sinusoids come from a table: computed in batches of changing size, their last
@@ -243,14 +252,12 @@ class Decoder:
         return self.head(hidden.contiguous(), None).float().cpu()
 
     @staticmethod
-    def _wanted(chunks: Sequence[Chunk], counts: list[int]) -> Tensor | None:
-        """The indices of the tokens whose logits are wanted; None: all."""
-        if all(chunk.wanted == count for chunk, count in zip(chunks, counts, strict=True)):
-            return None
+    def _picked(chunks: Sequence[Chunk], counts: list[int]) -> np.ndarray:
+        """The indices of the tokens whose logits are wanted."""
         ends = np.cumsum(counts)
-        return torch.from_numpy(
-            np.concatenate([np.arange(end - chunk.wanted, end) for end, chunk in zip(ends, chunks, strict=True)])
-        )
+        if max(counts) == 1 and all(chunk.wanted for chunk in chunks):
+            return ends - 1
+        return np.concatenate([np.arange(end - chunk.wanted, end) for end, chunk in zip(ends, chunks, strict=True)])
 
     def _make_room(self, row: Row, count: int) -> None:
         """Pages for `count` more tokens, which no other row sees."""

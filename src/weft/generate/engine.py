@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from weft.errors import WeftError
+from weft.errors import InputError, WeftError
 from weft.generate.admission import Admission, Wave, why_ended
 from weft.generate.beam import BeamSearch, advance_searches
 from weft.generate.choose import choose_next, info_of
@@ -53,7 +53,7 @@ class Engine:
         """`memory`: bytes for keys and values. `rows`: answers at a time. `guesser`: for speculative decoding."""
         with plain_inference(ready.network):
             self.decoder = Decoder(ready, memory)
-        self.admission, self.guesser = Admission(self.decoder, rows), guesser or Guesser()
+        self.rows, self.admission, self.guesser = rows, Admission(self.decoder, rows), guesser or Guesser()
         self.vocabulary = ready.network.architecture.vocabulary
         self._running: list[Answer] = []
         self._news: dict[Job, list[News]] = {}
@@ -191,11 +191,15 @@ class Engine:
             self._search(searching, logits)
         going = settled = [(answer, row) for answer, row in ready if answer.job.search is None and answer.row]
         while going:
-            choose_next(going, logits, self.vocabulary)
+            stuck = choose_next(going, logits, self.vocabulary)
             self._counts["generated"] += len(going)
+            for job in {answer.job for answer in stuck}:
+                job.error = InputError("No token can follow: bans, processors or a constraint exclude all of them.")
+                self._end(job, "cancelled")
             going = [(answer, row + 1) for answer, row in going if _was_guessed(answer)]
         for answer, _ in settled:
-            self._settle(answer)
+            if answer.row is not None:
+                self._settle(answer)
 
     def _begun(self, answer: Answer, row: int, logits: Tensor) -> Iterator[tuple[Answer, int]]:
         """An answer that has read all there is, and after a prompt also those that share it."""

@@ -10,6 +10,7 @@
    weights of each column side by side, because one instruction multiplies such fours and adds them up. Sums wrap around in
    32 bits and the result fits them up to a depth of 133,144. */
 
+#include "team.h"
 #include <stdint.h>
 #include <string.h>
 
@@ -24,7 +25,6 @@
 #define INT8_GROUP (INT8_COLUMNS * INT8_FOUR) /* bytes of a block for 4 positions of the depth */
 #define INT8_CHUNK 48                         /* rows of a thread's task */
 #define INT8_AHEAD 32                         /* groups to prefetch */
-#define INT8_LITTLE 131072                    /* below this many multiplications, threads do not pay */
 
 /* `int8_fours`: to every 32-bit lane of `sum`, the sum of four products of bytes, q without and w with a sign. Without
    an instruction for that, the even and the odd bytes are widened to 16 bits: products of bytes added up in 16 bits, as
@@ -141,9 +141,9 @@ static inline int64_t int8_padded(int64_t depth) { return (depth + INT8_FOUR - 1
    |x|'s maximum / 127. A row with a NaN or an infinity gets the scale NaN and so a result of NaN. A row below 1e-35
    counts as zero: its scale would not be a normal number. */
 static void quantize_rows(const float *x, uint8_t *q, float *row_scales, int64_t rows, int64_t depth,
-                          int64_t padded_depth, int threads)
+                          int64_t padded_depth, struct team *team)
 {
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows * depth > INT8_LITTLE / 2)
+#pragma omp for schedule(static) nowait
     for (int64_t row = 0; row < rows; row++) {
         const float *from = x + row * depth;
         uint8_t *to = q + row * padded_depth;
@@ -163,6 +163,7 @@ static void quantize_rows(const float *x, uint8_t *q, float *row_scales, int64_t
             memset(to, 128, depth);
         memset(to + depth, 128, padded_depth - depth);
     }
+    meet(team);
 }
 
 /* Sums of `count` rows and `parts` registers of columns. Both are constants where it is called, so that the sums stay in
@@ -252,11 +253,12 @@ static void int8_task(const struct int8_matrix *m, const uint8_t *q, const float
 /* out = x W (+ bias) (+ out), of x quantized by quantize_rows with padded_depth = int8_padded(depth). out (rows, width).
    Threads divide the blocks and the rows. */
 static void multiply_int8(const struct int8_matrix *m, const uint8_t *q, const float *row_scales, float *out, int64_t rows,
-                          int add, int threads)
+                          int add, struct team *team)
 {
     int64_t count = (m->width + INT8_COLUMNS - 1) / INT8_COLUMNS, chunks = (rows + INT8_CHUNK - 1) / INT8_CHUNK;
-#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (rows * m->depth * m->width > INT8_LITTLE)
+#pragma omp for collapse(2) schedule(static) nowait
     for (int64_t block = 0; block < count; block++)
         for (int64_t chunk = 0; chunk < chunks; chunk++)
             int8_task(m, q, row_scales, out, block, rows * chunk / chunks, rows * (chunk + 1) / chunks, add);
+    meet(team);
 }

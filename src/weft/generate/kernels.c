@@ -1,7 +1,10 @@
 /* A generation step on a CPU: products of a few rows with every weight, attention over pages, and whole decoder layers.
 
    A step computes `entries`: tokens at positions of rows. Decoding has one entry per row, a prompt several neighbouring
-   ones. Every entry is computed as if it were alone, to the bit. See kernels.py. */
+   ones. Every entry is computed as if it were alone, to the bit. See kernels.py.
+
+   All layers run inside one parallel region, whose threads share each loop (`omp for`) and wait for each other at its
+   end: waking threads takes longer than most of these loops. */
 
 #include <math.h>
 #include <omp.h>
@@ -48,17 +51,18 @@ static int64_t padded(int64_t depth) { return (depth + 3) / 4 * 4; }
 /* Bytes of scratch memory to quantize rows of x. */
 static int64_t quantized_bytes(int64_t rows, int64_t depth) { return rows * (padded(depth) + (int64_t)sizeof(float)) + 64; }
 
-static void product(const struct matrix *m, const float *x, float *out, int64_t rows, int add, void *scratch, int threads)
+static void product(const struct matrix *m, const float *x, float *out, int64_t rows, int add, void *scratch,
+                    struct team *team)
 {
     if (!m->is_int8) {
-        multiply(x, m->weights, m->bias, out, rows, m->depth, m->width, add, threads);
+        multiply(x, m->weights, m->bias, out, rows, m->depth, m->width, add, team);
         return;
     }
     struct int8_matrix weights = {m->weights, m->scales, m->sums, m->bias, m->depth, m->width};
     float *row_scales = scratch;
     uint8_t *quantized = (uint8_t *)(((uintptr_t)(row_scales + rows) + 63) & ~(uintptr_t)63);
-    quantize_rows(x, quantized, row_scales, rows, m->depth, padded(m->depth), threads);
-    multiply_int8(&weights, quantized, row_scales, out, rows, add, threads);
+    quantize_rows(x, quantized, row_scales, rows, m->depth, padded(m->depth), team);
+    multiply_int8(&weights, quantized, row_scales, out, rows, add, team);
 }
 
 struct norm {
@@ -94,10 +98,11 @@ static void normalize_one(const struct norm *norm, const float *x, float *out, i
         for (int64_t d = 0; d < width; d++) out[d] = (x[d] - mean) * scale * norm->gain[d];
 }
 
-static void normalize(const struct norm *norm, const float *x, float *out, int64_t rows, int64_t width, int threads)
+static void normalize(const struct norm *norm, const float *x, float *out, int64_t rows, int64_t width, struct team *team)
 {
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows * width > LITTLE)
+#pragma omp for schedule(static) nowait
     for (int64_t row = 0; row < rows; row++) normalize_one(norm, x + row * width, out + row * width, width);
+    meet(team);
 }
 
 /* Rotary positions: pairs (x_i, x_{i + half}) rotated by their angles. */
@@ -163,6 +168,7 @@ struct step {
     void *work, *scratch; /* of `work_floats` floats and `quantized_bytes` bytes */
     float *scores;            /* (threads, score_stride) */
     int64_t score_stride, entries;
+    struct team *team;
     int threads, is_half; /* whether pages hold numbers of half precision */
 };
 
@@ -172,6 +178,7 @@ static void attend_to_row(const struct layer *l, const struct step *s, const flo
 {
     int64_t wide = l->head_width, all = (l->heads + 2 * l->shared) * wide, group = l->heads / l->shared;
     int64_t one_head = wide * PAGE, values_at = layer_at + l->shared * one_head;
+#pragma omp for schedule(static) nowait
     for (int64_t entry = 0; entry < s->entries; entry++) {
         int64_t position = s->positions[entry];
         int32_t page = s->pages.tables[s->rows[entry] * s->pages.most_pages + position / PAGE];
@@ -179,9 +186,8 @@ static void attend_to_row(const struct layer *l, const struct step *s, const flo
         (s->is_half ? store_token_half : store_token_float)(&s->pages, page, layer_at, position % PAGE, k,
                                                             k + l->shared * wide, l->shared, wide);
     }
-    int64_t work = 0;
-    for (int64_t entry = 0; entry < s->entries; entry++) work += (s->positions[entry] + 1) * l->heads * wide;
-#pragma omp parallel for schedule(dynamic, 4) num_threads(s->threads) if (work > LITTLE)
+    meet(s->team);
+#pragma omp for schedule(dynamic) nowait
     for (int64_t task = 0; task < s->entries * l->shared; task++) {
         int64_t entry = task / l->shared, shared = task % l->shared, position = s->positions[entry];
         int64_t begin = window >= 0 && position > window ? position - window : 0;
@@ -192,50 +198,58 @@ static void attend_to_row(const struct layer *l, const struct step *s, const flo
                        values_at + shared * one_head, s->bias ? s->bias + head * s->bias_stride + s->bias_last - position : 0,
                        scores, mixed + (entry * l->heads + head) * wide, begin, position + 1, wide, l->scale);
     }
+    meet(s->team);
 }
 
 /* Cross-attention of every entry to its row's source. */
 static void attend_to_source(const struct layer *l, const struct step *s, const float *q, float *mixed, int64_t layer_at)
 {
     int64_t wide = l->cross_head_width, one_head = wide * PAGE, values_at = layer_at + l->cross_heads * one_head;
-    int64_t work = 0;
-    for (int64_t entry = 0; entry < s->entries; entry++) work += s->source_lengths[s->rows[entry]] * l->cross_heads * wide;
-#pragma omp parallel for schedule(dynamic, 4) num_threads(s->threads) if (work > LITTLE)
+#pragma omp for schedule(dynamic) nowait
     for (int64_t task = 0; task < s->entries * l->cross_heads; task++) {
         int64_t entry = task / l->cross_heads, head = task % l->cross_heads, row = s->rows[entry];
         (s->is_half ? attend_one_half : attend_one_float)(q + task * wide, &s->source, s->source.tables + row * s->source.most_pages, layer_at + head * one_head,
                    values_at + head * one_head, 0, s->scores + omp_get_thread_num() * s->score_stride, mixed + task * wide,
                    0, s->source_lengths[row], wide, l->cross_scale);
     }
+    meet(s->team);
 }
 
 static void feed_forward(const struct layer *l, const struct step *s, const float *x, float *up, float *sum)
 {
     int64_t rows = s->entries, inner = l->inner * (l->gated ? 2 : 1);
-    product(&l->up, x, up, rows, 0, s->scratch, s->threads);
-#pragma omp parallel for schedule(static) num_threads(s->threads) if (rows * inner > LITTLE / 8)
+    float *active = l->gated ? up + rows * inner : up;
+    product(&l->up, x, up, rows, 0, s->scratch, s->team);
+#pragma omp for schedule(static) nowait
     for (int64_t row = 0; row < rows; row++) {
-        float *active = up + row * inner, *linear = active + l->inner;
-        activate(active, l->inner, l->activation);
+        float *one = up + row * inner, *linear = one + l->inner;
+        activate(one, l->inner, l->activation);
         if (l->gated)
-            for (int64_t d = 0; d < l->inner; d++) active[d] *= linear[d];
+            for (int64_t d = 0; d < l->inner; d++) active[row * l->inner + d] = one[d] * linear[d];
     }
-    if (l->gated) /* remove the gaps between rows */
-        for (int64_t row = 1; row < rows; row++) memmove(up + row * l->inner, up + row * inner, l->inner * sizeof(float));
-    product(&l->down, up, sum, rows, 1, s->scratch, s->threads);
+    meet(s->team);
+    product(&l->down, active, sum, rows, 1, s->scratch, s->team);
 }
 
-/* A whole decoder layer (model/block.py). Changes x (entries, width) in place. `cos`, `sin`: (positions, head_width) tables,
-   or NULL. `layer_at`, `source_at`: where the layer lies in a page. `window`: how many earlier tokens are seen, −1: all. */
-void weft_run(const struct layer *l, const struct step *s, float *x, const float *cos, const float *sin, int64_t layer_at,
-              int64_t source_at, int64_t window)
+/* A layer and its place: `cos`, `sin`: (positions, head_width) tables, or NULL; `layer_at`, `source_at`: where the layer lies
+   in a page; `window`: how many earlier tokens are seen, −1: all. */
+struct placed_layer {
+    const struct layer *layer;
+    const float *cos, *sin;
+    int64_t layer_at, source_at, window;
+};
+
+/* A whole decoder layer (model/block.py). Changes x (entries, width) in place. */
+static void run(const struct placed_layer *placed, const struct step *s, float *x)
 {
+    const struct layer *l = placed->layer;
+    const float *cos = placed->cos, *sin = placed->sin;
     int64_t wide = l->head_width, all = (l->heads + 2 * l->shared) * wide, rows = s->entries;
     float *h = s->work, *heads = h + rows * l->width, *mixed = heads + rows * all;
     const float *given = x;
-    if (!l->post && l->attention_norm.kind) normalize(&l->attention_norm, x, h, rows, l->width, s->threads), given = h;
-    product(&l->qkv, given, heads, rows, 0, s->scratch, s->threads);
-#pragma omp parallel for schedule(static) num_threads(s->threads) if (rows * all > LITTLE)
+    if (!l->post && l->attention_norm.kind) normalize(&l->attention_norm, x, h, rows, l->width, s->team), given = h;
+    product(&l->qkv, given, heads, rows, 0, s->scratch, s->team);
+#pragma omp for schedule(static) nowait
     for (int64_t row = 0; row < rows; row++)
         for (int64_t head = 0; head < l->heads + l->shared; head++) {
             const struct norm *norm = head < l->heads ? &l->query_norm : &l->key_norm;
@@ -243,24 +257,65 @@ void weft_run(const struct layer *l, const struct step *s, float *x, const float
             if (norm->kind) normalize_one(norm, one, one, wide);
             if (cos) rotate(one, cos + s->positions[row] * wide, sin + s->positions[row] * wide, wide);
         }
-    attend_to_row(l, s, heads, mixed, layer_at, window);
-    product(&l->out, mixed, x, rows, 1, s->scratch, s->threads);
-    if (l->post && l->attention_norm.kind) normalize(&l->attention_norm, x, x, rows, l->width, s->threads);
+    meet(s->team);
+    attend_to_row(l, s, heads, mixed, placed->layer_at, placed->window);
+    product(&l->out, mixed, x, rows, 1, s->scratch, s->team);
+    if (l->post && l->attention_norm.kind) normalize(&l->attention_norm, x, x, rows, l->width, s->team);
 
     if (l->cross_query.weights) {
         float *q = h + rows * l->width, *seen = q + rows * l->cross_heads * l->cross_head_width;
         given = x;
-        if (!l->post && l->cross_norm.kind) normalize(&l->cross_norm, x, h, rows, l->width, s->threads), given = h;
-        product(&l->cross_query, given, q, rows, 0, s->scratch, s->threads);
-        attend_to_source(l, s, q, seen, source_at);
-        product(&l->cross_out, seen, x, rows, 1, s->scratch, s->threads);
-        if (l->post && l->cross_norm.kind) normalize(&l->cross_norm, x, x, rows, l->width, s->threads);
+        if (!l->post && l->cross_norm.kind) normalize(&l->cross_norm, x, h, rows, l->width, s->team), given = h;
+        product(&l->cross_query, given, q, rows, 0, s->scratch, s->team);
+        attend_to_source(l, s, q, seen, placed->source_at);
+        product(&l->cross_out, seen, x, rows, 1, s->scratch, s->team);
+        if (l->post && l->cross_norm.kind) normalize(&l->cross_norm, x, x, rows, l->width, s->team);
     }
 
     given = x;
-    if (!l->post && l->feedforward_norm.kind) normalize(&l->feedforward_norm, x, h, rows, l->width, s->threads), given = h;
+    if (!l->post && l->feedforward_norm.kind) normalize(&l->feedforward_norm, x, h, rows, l->width, s->team), given = h;
     feed_forward(l, s, given, h + rows * l->width, x);
-    if (l->post && l->feedforward_norm.kind) normalize(&l->feedforward_norm, x, x, rows, l->width, s->threads);
+    if (l->post && l->feedforward_norm.kind) normalize(&l->feedforward_norm, x, x, rows, l->width, s->team);
+}
+
+/* From hidden states to logits: those of `count` entries, `picks`, go through the last norm (or none) and the matrix. */
+struct output {
+    struct norm norm;
+    const struct matrix *matrix; /* NULL: the hidden states themselves, after the norm, go to `out` */
+    const int64_t *picks;
+    int64_t count, width;
+    float scale;
+    float *out;
+};
+
+static void finish(const struct output *o, const struct step *s, const float *x)
+{
+    float *hidden = o->matrix ? s->work : o->out;
+#pragma omp for schedule(static) nowait
+    for (int64_t one = 0; one < o->count; one++) {
+        const float *from = x + o->picks[one] * o->width;
+        float *to = hidden + one * o->width;
+        if (o->norm.kind)
+            normalize_one(&o->norm, from, to, o->width);
+        else
+            memcpy(to, from, o->width * sizeof(float));
+        if (o->scale != 1)
+            for (int64_t d = 0; d < o->width; d++) to[d] *= o->scale;
+    }
+    meet(s->team);
+    if (o->matrix) product(o->matrix, hidden, o->out, o->count, 0, s->scratch, s->team);
+}
+
+void weft_run(const struct placed_layer *layers, int64_t count, const struct step *step, const struct output *output, float *x)
+{
+    struct team team = {0};
+    struct step s = *step;
+    s.team = &team;
+#pragma omp parallel num_threads(s.threads)
+    {
+        for (int64_t layer = 0; layer < count; layer++) run(layers + layer, &s, x);
+        finish(output, &s, x);
+    }
 }
 
 /* The parts under exported names. */
@@ -269,12 +324,9 @@ int64_t weft_quantized_bytes(int64_t rows, int64_t depth) { return quantized_byt
 
 void weft_multiply(const struct matrix *m, const float *x, float *out, int64_t rows, int add, void *scratch, int threads)
 {
-    product(m, x, out, rows, add, scratch, threads);
-}
-
-void weft_normalize(const struct norm *norm, const float *x, float *out, int64_t rows, int64_t width, int threads)
-{
-    normalize(norm, x, out, rows, width, threads);
+    struct team team = {0};
+#pragma omp parallel num_threads(threads)
+    product(m, x, out, rows, add, scratch, &team);
 }
 
 /* Store keys and values (tokens, heads, width) of a whole source in the pages of `table`. */

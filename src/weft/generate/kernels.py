@@ -27,7 +27,6 @@ PAGE_TOKENS = 16  # as in lanes.h
 
 class GenerationKernels(NamedTuple):
     multiply: Kernel
-    normalize: Kernel
     run: Kernel
     store: Kernel
     cell: Kernel
@@ -75,14 +74,15 @@ class KernelMatrix:
 
 
 def pack_int8(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights in blocks of 64 columns and groups of four inputs; a scale and the sum of the weights per column."""
-    width, depth = weight.shape
-    scales = weight.abs().amax(dim=1).clamp_(min=1e-12) / 127
-    rounded = (weight / scales[:, None]).round_().clamp_(-127, 127).to(torch.int8)
-    columns, inputs = -width % _BLOCK_COLUMNS, -depth % 4
-    padded = F.pad(rounded, (0, inputs, 0, columns))
-    blocks = padded.view(-1, _BLOCK_COLUMNS, (depth + inputs) // 4, 4).transpose(1, 2).contiguous()
-    return blocks, F.pad(scales, (0, columns)).contiguous(), padded.sum(1, dtype=torch.int32).contiguous()
+    """(out, in) as blocks of 64 outputs in which the weights of 4 inputs lie side by side, a scale per output, and the
+    sum of each output's int8 weights.
+    """
+    scales = weight.float().abs().amax(dim=1) / 127
+    divisors = scales.clamp(min=torch.finfo(torch.float32).tiny)  # a row of zeros stays zero
+    rounded = (weight.float() / divisors[:, None]).round_().clamp_(-127, 127).nan_to_num_(0).to(torch.int8)
+    padded = F.pad(rounded, (0, -weight.shape[1] % 4, 0, -weight.shape[0] % _BLOCK_COLUMNS))
+    blocks = padded.view(-1, _BLOCK_COLUMNS, padded.shape[1] // 4, 4).transpose(1, 2).contiguous()
+    return blocks, scales, rounded.sum(dim=1, dtype=torch.int32)
 
 
 class KernelNorm:
@@ -101,15 +101,6 @@ class KernelNorm:
             kind = 2 if isinstance(norm, RMSNorm) else 1
             self.struct = NormStruct(address_of(self.gain), address_of(self.bias), norm.eps, kind)
 
-    def __call__(self, x_TW: Tensor) -> Tensor:
-        kernels = load_generation_kernels()
-        assert kernels is not None
-        out = torch.empty_like(x_TW)
-        kernels.normalize(
-            ctypes.addressof(self.struct), x_TW.data_ptr(), out.data_ptr(), len(x_TW), x_TW.shape[1], threads()
-        )
-        return out
-
 
 def address_of(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
@@ -125,8 +116,7 @@ def _open() -> GenerationKernels:
     kernels = GenerationKernels(*(getattr(found, f"weft_{name}") for name in GenerationKernels._fields))
     pointer, number, flag = c_void_p, c_int64, c_int
     kernels.multiply.argtypes = [pointer, pointer, pointer, number, flag, pointer, flag]
-    kernels.normalize.argtypes = [pointer, pointer, pointer, number, number, flag]
-    kernels.run.argtypes = [*[pointer] * 5, *[number] * 3]
+    kernels.run.argtypes = [pointer, number, pointer, pointer, pointer]
     kernels.store.argtypes = [*[pointer] * 3, number, pointer, *[number] * 4, flag]
     kernels.cell.argtypes = [*[pointer] * 3, number, number]
     kernels.quantized_bytes.argtypes = [number, number]

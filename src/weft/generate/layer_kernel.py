@@ -24,6 +24,7 @@ from weft.generate.pages import PagePool, PageShape
 from weft.model.attention import AttentionSpec
 from weft.model.block import Block, BlockSpec
 from weft.model.feedforward import FeedForwardSpec
+from weft.model.heads import Head
 from weft.model.norm import NormSpec
 from weft.model.packed import pack
 from weft.model.positions import RelativeBias, Rotary, rotary_table
@@ -46,6 +47,13 @@ class _Layer(ctypes.Structure):
     )
 
 
+class _PlacedLayer(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("layer", "cos", "sin")),
+        *((name, c_int64) for name in ("layer_at", "source_at", "window")),
+    )
+
+
 class _Pages(ctypes.Structure):
     _fields_ = (("store", c_void_p), ("page_size", c_int64), ("tables", c_void_p), ("most_pages", c_int64))
 
@@ -58,7 +66,19 @@ class _Step(ctypes.Structure):
         *((name, c_int64) for name in ("bias_stride", "bias_last")),
         *((name, c_void_p) for name in ("work", "scratch", "scores")),
         *((name, c_int64) for name in ("score_stride", "entries")),
+        ("team", c_void_p),
         *((name, c_int) for name in ("threads", "is_half")),
+    )
+
+
+class _Output(ctypes.Structure):
+    _fields_ = (
+        ("norm", NormStruct),
+        ("matrix", c_void_p),
+        ("picks", c_void_p),
+        *((name, c_int64) for name in ("count", "width")),
+        ("scale", c_float),
+        ("out", c_void_p),
     )
 
 
@@ -113,7 +133,7 @@ class LayerKernel:
         )
         self.address = ctypes.addressof(self.struct)
         sizes = {name: matrix.width for name, matrix in self.matrices.items()}
-        inside = [sizes["qkv"] + self.matrices["out"].depth, sizes["up"]]
+        inside = [sizes["qkv"] + self.matrices["out"].depth, sizes["up"] + feedforward.inner]
         inside += [] if cross is None else [2 * sizes["cross_query"]]
         self.work_per_entry = self.matrices["qkv"].depth + max(inside)  # floats of scratch memory
         self.deepest = max(matrix.depth for matrix in self.matrices.values())
@@ -122,23 +142,39 @@ class LayerKernel:
 class KernelStack:
     """A decoder stack in C: hidden states of a step's entries in, hidden states out."""
 
-    def __init__(self, stack: Stack, kernels: GenerationKernels, *, int8: bool) -> None:
+    def __init__(self, stack: Stack, kernels: GenerationKernels, head: Head | None = None, *, int8: bool) -> None:
+        """`head`: the language-model head, run with the layers if it is a single matrix."""
         self.spec, self.positions, self.kernels, self.int8 = stack.spec, stack.positions, kernels, int8
         blocks = [block for block in stack.blocks if isinstance(block, Block)]
         self.layers = [LayerKernel(block, int8=int8) for block in blocks]
         # An encoder–decoder's keys and values of the source are computed once per source.
         self.crosses = [block.cross for block in blocks]
         self.relative: RelativeBias | None = stack.relative
-        self.norm = None if stack.norm is None else KernelNorm(stack.norm)
+        self.norm = KernelNorm(stack.norm)
+        self.head = None
+        if head is not None and head.out is not None and (head.dense, head.norm) == (None, None):
+            self.head = KernelMatrix(head.out, int8=int8)
+            self.scale = head.spec.scale or 1.0
         self.tokens, self.source = PageShape.of_tokens(stack), PageShape.of_source(stack) if stack.spec.cross else None
         self.angles: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
+        self.placed: tuple[int, ctypes.Array] | None = None
         self.bias: Tensor | None = None
         self.work = torch.empty(0)
         self.scratch, self.scores = torch.empty(0, dtype=torch.uint8), torch.empty(0)
 
-    def run(self, x_TW: Tensor, entries: Entries, own: RowTables, source: RowTables | None, lengths: Tensor) -> Tensor:
-        """Changes `x_TW` in place. `lengths`: of each row's source."""
-        count, wanted = len(entries.positions), threads()
+    def run(
+        self,
+        x_TW: Tensor,
+        entries: Entries,
+        own: RowTables,
+        source: RowTables | None,
+        lengths: Tensor,
+        picks: np.ndarray,
+    ) -> Tensor:
+        """The logits of the entries `picks`; without a head their hidden states. Changes `x_TW`. `lengths`: of each
+        row's source.
+        """
+        count, wanted, width = len(entries.positions), threads(), x_TW.shape[1]
         self._make_room(count, entries.longest, wanted)
         bias, last = self._bias(entries.longest)
         pages = _Pages(own.pool.store.data_ptr(), own.pool.shape.numbers, own.tables.ctypes.data, own.tables.shape[1])
@@ -151,15 +187,28 @@ class KernelStack:
         step = _Step(
             pages, of_source, entries.rows.ctypes.data, entries.positions.ctypes.data, lengths.data_ptr(),
             address_of(bias), 0 if bias is None else bias.shape[1], last,
-            self.work.data_ptr(), self.scratch.data_ptr(), self.scores.data_ptr(), self.scores.shape[1], count, wanted,
+            self.work.data_ptr(), self.scratch.data_ptr(), self.scores.data_ptr(), self.scores.shape[1], count, None, wanted,
             own.pool.store.dtype is torch.float16,
         )  # fmt: skip
-        at, here = ctypes.addressof(step), x_TW.data_ptr()
-        for number, layer in enumerate(self.layers):
-            window, cos, sin = self._view(number, entries.longest)
-            source_at = 0 if self.source is None else self.source.begins[number]
-            self.kernels.run(layer.address, at, here, cos, sin, self.tokens.begins[number], source_at, window)
-        return x_TW if self.norm is None else self.norm(x_TW)
+        placed = self._placed(entries.longest)
+        out = x_TW.new_empty(len(picks), width if self.head is None else self.head.width)
+        matrix, scale = (None, 1.0) if self.head is None else (self.head.address, self.scale)
+        output = _Output(self.norm.struct, matrix, picks.ctypes.data, len(picks), width, scale, out.data_ptr())
+        layers = ctypes.addressof(placed), len(self.layers)
+        self.kernels.run(*layers, ctypes.addressof(step), ctypes.addressof(output), x_TW.data_ptr())
+        return out
+
+    def _placed(self, longest: int) -> ctypes.Array:
+        """The layers with their tables, made again when these have grown."""
+        if self.placed is None or longest > self.placed[0]:
+            size = max(_TABLE_ROWS, 2 * longest)
+            parts = []
+            for number, layer in enumerate(self.layers):
+                window, cos, sin = self._view(number, size)
+                source_at = 0 if self.source is None else self.source.begins[number]
+                parts.append(_PlacedLayer(layer.address, cos, sin, self.tokens.begins[number], source_at, window))
+            self.placed = size, (_PlacedLayer * len(parts))(*parts)
+        return self.placed[1]
 
     def store_source(self, memory_TW: Tensor, pool: PagePool, table: np.ndarray) -> None:
         """Store the keys and values of the encoder's output in every layer."""
@@ -176,7 +225,8 @@ class KernelStack:
         if len(self.work) < work:
             self.work = torch.empty(work, dtype=torch.float32)
         if self.int8:
-            scratch = self.kernels.quantized_bytes(entries, max(layer.deepest for layer in self.layers))
+            deepest = max(layer.deepest for layer in self.layers)
+            scratch = self.kernels.quantized_bytes(entries, deepest)
             if len(self.scratch) < scratch:
                 self.scratch = torch.empty(scratch, dtype=torch.uint8)
         columns = (longest // PAGE_TOKENS + 2) * PAGE_TOKENS
@@ -212,7 +262,7 @@ class KernelStack:
 
 def _angles(positions: Rotary, longest: int, head_width: int) -> tuple[Tensor, Tensor]:
     """cos and sin of all positions up to `longest` and some more, (positions, D) each."""
-    wanted = -(-2 * longest // _TABLE_ROWS) * _TABLE_ROWS
+    wanted = -(-longest // _TABLE_ROWS) * _TABLE_ROWS
     parts = [
         rotary_table(positions, torch.arange(begin, begin + _TABLE_ROWS), head_width, torch.float32)
         for begin in range(0, wanted, _TABLE_ROWS)
@@ -221,13 +271,13 @@ def _angles(positions: Rotary, longest: int, head_width: int) -> tuple[Tensor, T
     return cos, sin
 
 
-def kernel_stack_for(stack: Stack, *, int8: bool) -> KernelStack | None:
+def kernel_stack_for(stack: Stack, head: Head, *, int8: bool) -> KernelStack | None:
     """None if the weights are not fp32 on a CPU, or there is no C compiler."""
     kernels = load_generation_kernels()
     plain = all(part.dtype == torch.float32 and part.device.type == "cpu" for part in stack.parameters())
     if kernels is None or not plain or not _runs_right():
         return None
-    return KernelStack(stack, kernels, int8=int8)
+    return KernelStack(stack, kernels, head, int8=int8)
 
 
 def missing_generation_kernels() -> dict[str, str | None]:
@@ -277,6 +327,7 @@ def _is_right(kernels: GenerationKernels, spec: BlockSpec, rotary: Rotary | None
     found = given.clone()
     for part in (positions < 3, positions == 3, positions > 3):
         entries = Entries(rows[part].copy(), positions[part].astype(np.int64), 21)
-        mask = torch.from_numpy(part)
-        found[mask] = runner.run(given[mask].contiguous(), entries, own, None, torch.zeros(2, dtype=torch.int64))
+        mask, picks = torch.from_numpy(part), np.arange(part.sum())
+        no_sources = torch.zeros(2, dtype=torch.int64)
+        found[mask] = runner.run(given[mask].contiguous(), entries, own, None, no_sources, picks)
     return torch.allclose(found, expected, atol=1e-4)

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define LITTLE 32768 /* below this many multiplications, threads do not pay */
+#include "team.h"
 
 /* multiply: the time is that of reading the matrix once, so it is stored in reading order: blocks of COLUMNS columns, the
    rows of a block one after another. A tile of ROWS rows of x stays in registers while a block is read; further tiles
@@ -76,10 +76,10 @@ static void tile(int count, const float *x, const float *w, int64_t depth, float
 /* out = x W (+ bias) (+ out). x (rows, depth), blocks (width / COLUMNS rounded up, depth, COLUMNS), bias (width) or
    NULL, out (rows, width). With `add`, the product is added to out. */
 static void multiply(const float *x, const float *blocks, const float *bias, float *out, int64_t rows, int64_t depth, int64_t width,
-              int add, int threads)
+              int add, struct team *team)
 {
     int64_t count = (width + COLUMNS - 1) / COLUMNS;
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows * depth * width > LITTLE)
+#pragma omp for schedule(static) nowait
     for (int64_t block = 0; block < count; block++) {
         float sums[ROWS * LANES] __attribute__((aligned(64)));
         for (int64_t row = 0; row < rows; row += ROWS) {
@@ -95,4 +95,5 @@ static void multiply(const float *x, const float *blocks, const float *bias, flo
             }
         }
     }
+    meet(team);
 }

@@ -10,17 +10,19 @@ from collections.abc import Sequence
 from weft.tokenizer.tokenizer import Tokenizer
 
 _TAIL_TOKENS = 16  # known tokens that new ones are decoded with
+_CONTEXT_TOKENS = 6  # the fewest of them, while a text grows: a character has at most four bytes
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what the bytes of an incomplete character decode to
 
 
 class Text:
-    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = ()) -> None:
-        self.tokenizer, self.stops = tokenizer, stops
+    def __init__(
+        self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = (), *, drops_space: bool = False
+    ) -> None:
+        """`drops_space`: a space at the beginning is not part of the text."""
+        self.tokenizer, self.stops, self.drops_space = tokenizer, stops, drops_space
         self.prompt, self.tokens = list(prompt[-_TAIL_TOKENS:]), list[int]()
-        self.known, self.fresh = (
-            list(self.prompt),
-            list[int](),
-        )  # tokens whose text is in `whole`, and those whose text is not yet
+        # Tokens whose text is in `whole`, their text, and tokens whose text is not yet.
+        self.known, self.known_text, self.fresh = list(self.prompt), tokenizer.decode(self.prompt), list[int]()
         self.whole = ""  # complete characters
         self.shown = 0  # characters of it that were returned
         self.is_stopped = False
@@ -28,13 +30,19 @@ class Text:
     def add(self, token: int) -> None:
         self.tokens.append(token)
         self.fresh.append(token)
-        piece = new_text(self.tokenizer, self.known, self.fresh)
+        after = self.tokenizer.decode([*self.known, *self.fresh])
+        piece = _added(self.tokenizer, self.known_text, after, self.fresh)
         if piece.endswith(_UNFINISHED) and len(self.fresh) < _TAIL_TOKENS:
             return  # the next token may complete the character
-        self.known, self.fresh = [*self.known, *self.fresh][-_TAIL_TOKENS:], []
+        self.known, self.known_text, self.fresh = [*self.known, *self.fresh], after, []
+        if len(self.known) > 2 * _CONTEXT_TOKENS:  # not at every token: decoding again costs time
+            self.known = self.known[-_CONTEXT_TOKENS:]
+            self.known_text = self.tokenizer.decode(self.known)
         self._take(piece)
 
     def _take(self, piece: str) -> None:
+        if self.drops_space and piece:
+            piece, self.drops_space = piece.removeprefix(" "), False
         before = len(self.whole)
         self.whole += piece
         found = [self.whole.find(stop, max(0, before - len(stop) + 1)) for stop in self.stops]
@@ -68,18 +76,28 @@ class Text:
 
 
 class AnswerTexts:
-    """The texts of a prompt's answers. `before`: the prompt whose text is continued."""
+    """The texts of a prompt's answers. `before`: the prompt whose text is continued. `drops_space`: as in `Text`."""
 
-    def __init__(self, tokenizer: Tokenizer, before: Sequence[int], stops: Sequence[str], ends: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        before: Sequence[int],
+        stops: Sequence[str],
+        ends: Sequence[int],
+        *,
+        drops_space: bool = False,
+    ) -> None:
         self.tokenizer, self.before, self.stops, self.ends = tokenizer, before, stops, ends
+        self.drops_space = drops_space
 
     def begin(self) -> Text:
         """A text that grows with its tokens."""
-        return Text(self.tokenizer, self.before, self.stops)
+        return Text(self.tokenizer, self.before, self.stops, drops_space=self.drops_space)
 
     def whole(self, tokens: Sequence[int]) -> str:
         kept = tokens[:-1] if tokens and tokens[-1] in self.ends else tokens
-        return before_stop(new_text(self.tokenizer, self.before, kept), self.stops)
+        text = new_text(self.tokenizer, self.before, kept)
+        return before_stop(text.removeprefix(" ") if self.drops_space else text, self.stops)
 
     def holds_stop(self, tokens: Sequence[int]) -> bool:
         """Whether the last tokens complete a stop string."""
@@ -91,7 +109,11 @@ class AnswerTexts:
 def new_text(tokenizer: Tokenizer, prompt: Sequence[int], tokens: Sequence[int]) -> str:
     """The text that `tokens` add to the prompt's."""
     tail = list(prompt[-_TAIL_TOKENS:])
-    before, after = tokenizer.decode(tail), tokenizer.decode([*tail, *tokens])
+    return _added(tokenizer, tokenizer.decode(tail), tokenizer.decode([*tail, *tokens]), tokens)
+
+
+def _added(tokenizer: Tokenizer, before: str, after: str, tokens: Sequence[int]) -> str:
+    """What `tokens` have added to a text that was `before` and is `after` now."""
     if not after.startswith(before):
         before = before.rstrip(_UNFINISHED)  # the prompt ended inside a character, which is complete now
     return after[len(before) :] if after.startswith(before) else tokenizer.decode(tokens)

@@ -6,11 +6,10 @@ Prompts are texts or lists of token ids; answers are of the same kind. One promp
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from functools import cached_property
 from typing import Any
 
 from weft.errors import InputError
-from weft.generate.constraint import Constraint, Constraints
+from weft.generate.constraint import Constraint, constraints_of
 from weft.generate.engine import DEFAULT_MEMORY, MOST_ROWS, Engine
 from weft.generate.framing import Turn
 from weft.generate.job import Job
@@ -180,7 +179,10 @@ class Writer:
         if self.reader.has_tokenizer:
             # An encoder–decoder's start token is no text.
             before = () if self.reader.has_source else encoded.prompt
-            job.texts = AnswerTexts(self.reader.tokenizer, before, settings.stop, start_end.end_ids)
+            drops_space = job.constraint is not None and job.constraint.begins_with_space
+            job.texts = AnswerTexts(
+                self.reader.tokenizer, before, settings.stop, start_end.end_ids, drops_space=drops_space
+            )
         job.streams = streams
         return job
 
@@ -207,11 +209,9 @@ class Writer:
     def _constraint(self, settings: Settings) -> Constraint | None:
         if not _is_constrained(settings):
             return None
-        return self._constraints.start(json_schema=settings.json_schema, regex=settings.regex, choice=settings.choice)
-
-    @cached_property
-    def _constraints(self) -> Constraints:
-        return Constraints(self.reader.tokenizer, self.reader.vocabulary, self.reader.start_end.end_ids)
+        reader = self.reader
+        constraints = constraints_of(reader.tokenizer, reader.vocabulary, reader.start_end.end_ids)
+        return constraints.start(json_schema=settings.json_schema, regex=settings.regex, choice=settings.choice)
 
     @staticmethod
     def _keys(encoded: Sequence[EncodedPrompt], settings: Settings) -> list[int]:
