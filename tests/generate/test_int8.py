@@ -17,21 +17,30 @@ from weft.generate.kernels import pack_int8
 HEADER = Path(weft.__file__).parent / "generate" / "int8.h"
 SOURCE = f"""
 #include "{HEADER}"
+struct call {{ const struct int8_matrix *m; const float *x; uint8_t *q; float *scales, *out; int64_t rows, depth, padded; int add; }};
+static void do_quantize(const struct member *me, const void *given)
+{{
+    const struct call *c = given;
+    quantize_rows(c->x, c->q, c->scales, c->rows, c->depth, c->padded, me);
+}}
+static void do_multiply(const struct member *me, const void *given)
+{{
+    const struct call *c = given;
+    multiply_int8(c->m, c->q, c->scales, c->out, c->rows, c->add, me);
+}}
 void quantize(const float *x, uint8_t *q, float *scales, int64_t rows, int64_t depth, int64_t padded, int threads)
 {{
-    struct team team = {{0}};
-#pragma omp parallel num_threads(threads)
-    quantize_rows(x, q, scales, rows, depth, padded, &team);
+    struct call c = {{0, x, q, scales, 0, rows, depth, padded, 0}};
+    run_together(do_quantize, &c, threads);
 }}
 void multiply(const struct int8_matrix *m, const uint8_t *q, const float *scales, float *out, int64_t rows, int add,
               int threads)
 {{
-    struct team team = {{0}};
-#pragma omp parallel num_threads(threads)
-    multiply_int8(m, q, scales, out, rows, add, &team);
+    struct call c = {{m, 0, (uint8_t *)q, (float *)scales, out, rows, 0, 0, add}};
+    run_together(do_multiply, &c, threads);
 }}
 """
-FLAGS = "-O3 -fno-fast-math -fno-math-errno -fopenmp -shared -fPIC".split()
+FLAGS = "-O3 -fno-fast-math -fno-math-errno -pthread -shared -fPIC".split()
 IS_X86 = platform.machine() in ("x86_64", "AMD64")
 BUILDS = {"native": ["-march=native"]}
 if IS_X86:  # each has instructions of its own for the same integers

@@ -141,10 +141,9 @@ static inline int64_t int8_padded(int64_t depth) { return (depth + INT8_FOUR - 1
    |x|'s maximum / 127. A row with a NaN or an infinity gets the scale NaN and so a result of NaN. A row below 1e-35
    counts as zero: its scale would not be a normal number. */
 static void quantize_rows(const float *x, uint8_t *q, float *row_scales, int64_t rows, int64_t depth,
-                          int64_t padded_depth, struct team *team)
+                          int64_t padded_depth, const struct member *me)
 {
-#pragma omp for schedule(static) nowait
-    for (int64_t row = 0; row < rows; row++) {
+    SHARED(row, rows) {
         const float *from = x + row * depth;
         uint8_t *to = q + row * padded_depth;
         int32_t most = 0; /* |x| is ordered as its bits are; a NaN is above all */
@@ -163,7 +162,7 @@ static void quantize_rows(const float *x, uint8_t *q, float *row_scales, int64_t
             memset(to, 128, depth);
         memset(to + depth, 128, padded_depth - depth);
     }
-    meet(team);
+    meet(me);
 }
 
 /* Sums of `count` rows and `parts` registers of columns. Both are constants where it is called, so that the sums stay in
@@ -253,12 +252,12 @@ static void int8_task(const struct int8_matrix *m, const uint8_t *q, const float
 /* out = x W (+ bias) (+ out), of x quantized by quantize_rows with padded_depth = int8_padded(depth). out (rows, width).
    Threads divide the blocks and the rows. */
 static void multiply_int8(const struct int8_matrix *m, const uint8_t *q, const float *row_scales, float *out, int64_t rows,
-                          int add, struct team *team)
+                          int add, const struct member *me)
 {
     int64_t count = (m->width + INT8_COLUMNS - 1) / INT8_COLUMNS, chunks = (rows + INT8_CHUNK - 1) / INT8_CHUNK;
-#pragma omp for collapse(2) schedule(static) nowait
-    for (int64_t block = 0; block < count; block++)
-        for (int64_t chunk = 0; chunk < chunks; chunk++)
-            int8_task(m, q, row_scales, out, block, rows * chunk / chunks, rows * (chunk + 1) / chunks, add);
-    meet(team);
+    SHARED(task, count * chunks) {
+        int64_t block = task / chunks, chunk = task % chunks;
+        int8_task(m, q, row_scales, out, block, rows * chunk / chunks, rows * (chunk + 1) / chunks, add);
+    }
+    meet(me);
 }

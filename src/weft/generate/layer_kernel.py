@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import time
 from ctypes import c_float, c_int, c_int64, c_void_p
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from weft.generate.kernels import (
     load_generation_kernels,
 )
 from weft.generate.pages import PagePool, PageShape
+from weft.generate.thread_choice import ThreadChoice
 from weft.model.attention import AttentionSpec
 from weft.model.block import Block, BlockSpec
 from weft.model.feedforward import FeedForwardSpec
@@ -66,7 +68,6 @@ class _Step(ctypes.Structure):
         *((name, c_int64) for name in ("bias_stride", "bias_last")),
         *((name, c_void_p) for name in ("work", "scratch", "scores")),
         *((name, c_int64) for name in ("score_stride", "entries")),
-        ("team", c_void_p),
         *((name, c_int) for name in ("threads", "is_half")),
     )
 
@@ -157,6 +158,7 @@ class KernelStack:
             self.scale = head.spec.scale or 1.0
         self.tokens, self.source = PageShape.of_tokens(stack), PageShape.of_source(stack) if stack.spec.cross else None
         self.angles: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
+        self.threads = ThreadChoice()
         self.placed: tuple[int, ctypes.Array] | None = None
         self.bias: Tensor | None = None
         self.work = torch.empty(0)
@@ -174,7 +176,8 @@ class KernelStack:
         """The logits of the entries `picks`; without a head their hidden states. Changes `x_TW`. `lengths`: of each
         row's source.
         """
-        count, wanted, width = len(entries.positions), threads(), x_TW.shape[1]
+        count, width = len(entries.positions), x_TW.shape[1]
+        wanted = self.threads.pick(count, threads())
         self._make_room(count, entries.longest, wanted)
         bias, last = self._bias(entries.longest)
         pages = _Pages(own.pool.store.data_ptr(), own.pool.shape.numbers, own.tables.ctypes.data, own.tables.shape[1])
@@ -187,7 +190,7 @@ class KernelStack:
         step = _Step(
             pages, of_source, entries.rows.ctypes.data, entries.positions.ctypes.data, lengths.data_ptr(),
             address_of(bias), 0 if bias is None else bias.shape[1], last,
-            self.work.data_ptr(), self.scratch.data_ptr(), self.scores.data_ptr(), self.scores.shape[1], count, None, wanted,
+            self.work.data_ptr(), self.scratch.data_ptr(), self.scores.data_ptr(), self.scores.shape[1], count, wanted,
             own.pool.store.dtype is torch.float16,
         )  # fmt: skip
         placed = self._placed(entries.longest)
@@ -195,7 +198,9 @@ class KernelStack:
         matrix, scale = (None, 1.0) if self.head is None else (self.head.address, self.scale)
         output = _Output(self.norm.struct, matrix, picks.ctypes.data, len(picks), width, scale, out.data_ptr())
         layers = ctypes.addressof(placed), len(self.layers)
+        begin = time.perf_counter()
         self.kernels.run(*layers, ctypes.addressof(step), ctypes.addressof(output), x_TW.data_ptr())
+        self.threads.note(count, wanted, time.perf_counter() - begin)
         return out
 
     def _placed(self, longest: int) -> ctypes.Array:

@@ -76,11 +76,10 @@ static void tile(int count, const float *x, const float *w, int64_t depth, float
 /* out = x W (+ bias) (+ out). x (rows, depth), blocks (width / COLUMNS rounded up, depth, COLUMNS), bias (width) or
    NULL, out (rows, width). With `add`, the product is added to out. */
 static void multiply(const float *x, const float *blocks, const float *bias, float *out, int64_t rows, int64_t depth, int64_t width,
-              int add, struct team *team)
+              int add, const struct member *me)
 {
     int64_t count = (width + COLUMNS - 1) / COLUMNS;
-#pragma omp for schedule(static) nowait
-    for (int64_t block = 0; block < count; block++) {
+    SHARED(block, count) {
         float sums[ROWS * LANES] __attribute__((aligned(64)));
         for (int64_t row = 0; row < rows; row += ROWS) {
             int many = rows - row < ROWS ? rows - row : ROWS;
@@ -95,5 +94,5 @@ static void multiply(const float *x, const float *blocks, const float *bias, flo
             }
         }
     }
-    meet(team);
+    meet(me);
 }
