@@ -17,6 +17,7 @@ import typer
 
 from weft.commands import options as opt
 from weft.commands.printing import as_json_line, print_facts, print_lines, print_next
+from weft.commands.serve_options import serve
 from weft.errors import InputError, WeftError
 from weft.progress import say
 from weft.terminal import for_standard_output
@@ -264,6 +265,13 @@ def generate(
     ban: opt.Ban = None,
     repetition_penalty: opt.RepetitionPenalty = None,
     frequency_penalty: opt.FrequencyPenalty = None,
+    presence_penalty: opt.PresencePenalty = None,
+    no_repeat_ngram: opt.NoRepeatNGram = None,
+    json_schema: opt.JsonSchema = None,
+    regex: opt.Regex = None,
+    one_of: opt.OneOf = None,
+    speculate: opt.Speculate = None,
+    draft: opt.Draft = None,
     slide: opt.Slide = False,
     temperature: opt.Temperature = None,
     top_k: opt.TopK = None,
@@ -284,12 +292,18 @@ def generate(
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p,
         "seed": seed, "repetition_penalty": repetition_penalty, "frequency_penalty": frequency_penalty,
         "beams": beams, "length_penalty": length_penalty, "groups": groups, "diversity": diversity,
-        "stop": stop or None, "banned": ban or None, "slide": slide or None,
+        "stop": stop or None, "banned": ban or None, "slide": slide or None, "presence_penalty": presence_penalty,
+        "no_repeat_ngram": no_repeat_ngram, "json_schema": json_schema, "regex": regex, "choice": one_of or None,
+        "speculate": speculate,
     }  # fmt: skip
     settings = {name: value for name, value in given.items() if value is not None}
     generate_and_print(
-        model, prompts or [], file, settings, choices=choose or [], stream=stream, int8=int8, as_json=as_json
-    )
+        model, prompts or [], file, settings, choices=choose or [], stream=stream, int8=int8, draft=draft,
+        as_json=as_json,
+    )  # fmt: skip
+
+
+app.command()(serve)
 
 
 @app.command()

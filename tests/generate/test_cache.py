@@ -8,7 +8,7 @@ import oracle
 import weft
 from random_models import SHAPES, make_random
 from weft.generate import kernels, layer_kernel, layouts, prepare
-from weft.generate.decoder import Chunk, Decoder
+from weft.generate.decoder import Decoder, TokenChunk
 from weft.generate.prepare import Prepared, prepared
 
 SWAPPED = [("gpt2", "rotary"), ("gpt2", "relative"), ("llama", "learned"), ("llama", "sinusoidal")]
@@ -25,7 +25,7 @@ def check_steps(model: weft.Model, ready: Prepared) -> None:
         decoder = Decoder(ready, 2**22)
         rows = [decoder.open(decoder.read_source(source)) for source in sources] if sources else []
         rows = rows or [decoder.open() for _ in prompts]
-        logits = decoder.read([Chunk(row, text, 1) for row, text in zip(rows, texts, strict=True)])
+        logits = decoder.read([TokenChunk(row, text, 1) for row, text in zip(rows, texts, strict=True)])
         for step in range(20):
             expected = model.logits(sources, texts) if has_source else model.logits(texts)
             np.testing.assert_allclose(logits, np.stack([one[-1] for one in expected]), atol=1e-4)
@@ -41,7 +41,7 @@ def check_steps(model: weft.Model, ready: Prepared) -> None:
             tokens = chance.integers(0, 70, (len(texts), 1 + step % 3)).tolist()
             for text, new in zip(texts, tokens, strict=True):
                 text += new
-            logits = decoder.read([Chunk(row, new, 1) for row, new in zip(rows, tokens, strict=True)])
+            logits = decoder.read([TokenChunk(row, new, 1) for row, new in zip(rows, tokens, strict=True)])
 
 
 @pytest.mark.parametrize("family", SHAPES)
@@ -113,7 +113,7 @@ def test_whole_bytes_write_nearly_the_same(pieces):
     with torch.inference_mode():
         ids = [pieces.tokenizer.encode(text) for text in texts]
         exact, rounded = (
-            decoder.read([Chunk(decoder.open(), row, 1) for row in ids]).log_softmax(-1)
+            decoder.read([TokenChunk(decoder.open(), row, 1) for row in ids]).log_softmax(-1)
             for decoder in (Decoder(prepared(pieces.network, int8=int8), 2**24) for int8 in (False, True))
         )
     assert 0 < (exact - rounded).abs().max() < 0.5

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies
 import oracle
 from random_models import make_random
 from weft.errors import InputError
-from weft.generate.engine import Engine
+from weft.generate.engine import GenerationEngine
 from weft.generate.job import Job
 
 FAMILIES = ["gpt2", "llama", "qwen3", "t5", "lstm", "transformer"]
@@ -55,7 +55,7 @@ def wishes_for(family: str, seed: int, count: int) -> list[Wish]:
     ]
 
 
-def served(engine: Engine, writer, wishes: list[Wish]) -> list[Job]:
+def served(engine: GenerationEngine, writer, wishes: list[Wish]) -> list[Job]:
     """Runs all wishes, each from its own step on."""
     jobs = [writer.job(wish.prompt, **wish.how) for wish in wishes]
     due = sorted(range(len(wishes)), key=lambda place: wishes[place].arrives)

@@ -17,7 +17,9 @@ from weft.generate.kernels import pack_int8
 HEADER = Path(weft.__file__).parent / "generate" / "int8.h"
 SOURCE = f"""
 #include "{HEADER}"
-struct call {{ const struct int8_matrix *m; const float *x; uint8_t *q; float *scales, *out; int64_t rows, depth, padded; int add; }};
+struct call {{
+    const struct int8_matrix *m; const float *x; uint8_t *q; float *scales, *out; int64_t rows, depth, padded; int add;
+}};
 static void do_quantize(const struct member *me, const void *given)
 {{
     const struct call *c = given;

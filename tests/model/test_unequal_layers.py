@@ -11,7 +11,7 @@ import weft
 import weft.commands.info
 from weft.errors import FolderError
 from weft.generate import kernels, layer_kernel, layouts, prepare
-from weft.generate.decoder import Chunk, Decoder
+from weft.generate.decoder import Decoder, TokenChunk
 from weft.generate.prepare import prepared
 from weft.interchange.folder import Description
 from weft.model.families import design
@@ -91,7 +91,7 @@ def test_generation_with_a_cache_equals_reading_everything_again(family, has_ker
     with torch.inference_mode():
         decoder = Decoder(prepared(model.network), 2**22)
         rows = [decoder.open(None if sources is None else decoder.read_source(sources[row])) for row in range(3)]
-        logits = decoder.read([Chunk(row, text, 1) for row, text in zip(rows, texts, strict=True)])
+        logits = decoder.read([TokenChunk(row, text, 1) for row, text in zip(rows, texts, strict=True)])
         for step in range(8):
             expected = model.logits(sources, texts) if has_source else model.logits(texts)
             np.testing.assert_allclose(logits, np.stack([one[-1] for one in expected]), atol=1e-4)
@@ -99,7 +99,7 @@ def test_generation_with_a_cache_equals_reading_everything_again(family, has_ker
                 decoder.close(rows.pop(1))
                 texts, sources = [texts[0], texts[2]], None if sources is None else [sources[0], sources[2]]
             texts = [[*text, (7 * step + row) % 40] for row, text in enumerate(texts)]
-            logits = decoder.read([Chunk(row, text[-1:], 1) for row, text in zip(rows, texts, strict=True)])
+            logits = decoder.read([TokenChunk(row, text[-1:], 1) for row, text in zip(rows, texts, strict=True)])
 
 
 def test_beams_move_between_rows_in_all_layers():

@@ -4,19 +4,21 @@ import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from weft.api.model import Model, load
 from weft.commands.printing import as_json_line
 from weft.errors import InputError
 from weft.generate.framing import Framing, Turn
 from weft.generate.settings import settings_of
+from weft.generate.writer import Writer
 from weft.progress import say
 from weft.sources.standard_input import is_standard_input, open_standard_input, texts_or_file
 from weft.terminal import for_standard_output
 
 _MOST_TURNS = 100  # of a conversation
 _MOST_FILE_BYTES = 1_000_000_000  # of a file of prompts
+_MOST_SCHEMA_BYTES = 1_000_000
 _MOST_LINE = 10_000_000  # characters of a line from standard input
 
 
@@ -29,47 +31,59 @@ def generate_and_print(
     choices: Sequence[str],
     stream: bool,
     int8: bool,
+    draft: Path | None,
     as_json: bool,
 ) -> None:
     """Without a prompt or a file: a conversation on standard input."""
     prompts, file = texts_or_file(prompts, file)
+    settings = _with_schema(settings)
     if stream and as_json:
         raise InputError("--stream prints text as it comes, --json one object at the end: give one of them.")
     if not prompts and file is None:
         if as_json or choices:
             raise InputError("--json and --choose need a prompt, or --file.")
-        _converse(folder, int8=int8, settings=settings)
+        _converse(folder, draft, settings, int8=int8)
         return
     if choices and (settings or stream or int8):
         raise InputError("--choose scores given answers; it takes none of the options for generating.")
     listed = _prompts(prompts, file)
     if stream:
-        _stream(folder, listed, int8=int8, settings=settings)
+        _stream(_Writing.load(folder, draft, int8=int8), listed, settings)
         return
     if choices:
         results = _choose(folder, listed, choices)
     else:
-        results = _generate(folder, listed, settings, int8=int8, progress=file is not None)
+        writing = _Writing.load(folder, draft, int8=int8)
+        results = {"model": str(folder), **_generate(writing, listed, settings, progress=file is not None)}
     print(as_json_line(results) if as_json else for_standard_output(_lines(results, one_each=file is not None)))
 
 
-def _generate(
-    folder: Path, prompts: list[str], settings: dict[str, Any], *, int8: bool, progress: bool
-) -> dict[str, Any]:
-    model = _load(folder)
+class _Writing(NamedTuple):
+    """A model with the way it generates."""
+
+    model: Model
+    writer: Writer
+
+    @classmethod
+    def load(cls, folder: Path, draft: Path | None, *, int8: bool) -> "_Writing":
+        model = _load(folder)
+        return cls(model, model.writer(int8, None if draft is None else load(draft)))
+
+
+def _generate(writing: _Writing, prompts: list[str], settings: dict[str, Any], *, progress: bool) -> dict[str, Any]:
     settings = _seeded(settings)
-    answers = model.generate(prompts, details=True, int8=int8, progress=progress, **settings)
+    answers = writing.writer.generate(prompts, details=True, progress=progress, **settings)
     facts = [
         {"prompt": prompt, "answers": [_facts(answer) for answer in (row if isinstance(row, list) else [row])]}
         for prompt, row in zip(prompts, answers, strict=True)
     ]
-    return {"model": str(folder), "settings": settings, "generations": facts}
+    return {"settings": settings, "generations": facts}
 
 
-def _stream(folder: Path, prompts: list[str], *, int8: bool, settings: dict[str, Any]) -> None:
+def _stream(writing: _Writing, prompts: list[str], settings: dict[str, Any]) -> None:
     if len(prompts) != 1:
         raise InputError("--stream takes one prompt. Without a prompt, replies to the lines you type are streamed.")
-    for piece in _load(folder).stream(prompts[0], int8=int8, **settings):
+    for piece in writing.writer.stream(prompts[0], **settings):
         print(for_standard_output(piece), end="", flush=True)
     print()
 
@@ -80,7 +94,7 @@ def _choose(folder: Path, prompts: list[str], choices: Sequence[str]) -> dict[st
     return {"model": str(folder), "choices": chosen}
 
 
-def _converse(folder: Path, *, int8: bool, settings: dict[str, Any]) -> None:
+def _converse(folder: Path, draft: Path | None, settings: dict[str, Any], *, int8: bool) -> None:
     """Each line of standard input is a prompt; replies are streamed. A decoder tuned to reply also reads earlier turns.
 
     Ctrl-C stops a reply; at the prompt it ends the conversation.
@@ -89,7 +103,7 @@ def _converse(folder: Path, *, int8: bool, settings: dict[str, Any]) -> None:
         raise InputError("There is no prompt, and standard input is closed.")
     if settings_of(settings).strategy == "beam":
         raise InputError("Beam search has its text only at the end, so it cannot be used in a conversation.")
-    model = _load(folder)
+    model, writer = _Writing.load(folder, draft, int8=int8)
     is_person = sys.stdin.isatty()
     if is_person:
         import readline  # noqa: F401 (gives input() arrow keys and a history)
@@ -100,7 +114,7 @@ def _converse(folder: Path, *, int8: bool, settings: dict[str, Any]) -> None:
     while (prompt := _ask(is_person)) is not None:
         written: list[str] = []
         try:
-            for piece in model.stream(prompt, int8=int8, history=history, **settings):
+            for piece in writer.stream(prompt, history=history, **settings):
                 print(for_standard_output(piece), end="", flush=True)
                 written.append(piece)
             print(flush=True)
@@ -114,6 +128,24 @@ def _converse(folder: Path, *, int8: bool, settings: dict[str, Any]) -> None:
             if not is_person:
                 raise
             print(flush=True)
+
+
+def _with_schema(settings: dict[str, Any]) -> dict[str, Any]:
+    """A schema that is the name of a file is read from it."""
+    given = settings.get("json_schema")
+    if given is None or given.lstrip().startswith("{"):
+        return settings
+    file = Path(given)
+    if not file.is_file():
+        raise InputError(
+            f'--json-schema is a file, or a schema such as {{"type": "object"}}; there is no file {given}.'
+        )
+    if file.stat().st_size > _MOST_SCHEMA_BYTES:
+        raise InputError(f"{file} is larger than {_MOST_SCHEMA_BYTES:,} bytes, the limit for a schema.")
+    try:
+        return {**settings, "json_schema": file.read_text("utf-8")}
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 (byte {error.start}).") from None
 
 
 def _prompts(prompts: Sequence[str], file: Path | None) -> list[str]:

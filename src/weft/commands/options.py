@@ -133,6 +133,21 @@ RepetitionPenalty = Annotated[
 FrequencyPenalty = Annotated[
     float | None, _in_panel(_LENGTH, "Subtracted from a token's score for each earlier occurrence.")
 ]
+PresencePenalty = Annotated[
+    float | None, _in_panel(_LENGTH, "Subtracted from a token's score once it has occurred in the text.")
+]
+NoRepeatNGram = Annotated[int | None, _in_panel(_LENGTH, "No n tokens in a row occur twice.")]
+JsonSchema = Annotated[
+    str | None, _in_panel(_LENGTH, "Write JSON that fits this schema: a file, or the schema itself.")
+]
+Regex = Annotated[str | None, _in_panel(_LENGTH, "Write a text that matches this regular expression.")]
+OneOf = Annotated[list[str] | None, _in_panel(_LENGTH, "Write one of these texts. Repeatable.")]
+Speculate = Annotated[
+    int | None, _in_panel(_LENGTH, "Tokens to guess ahead in each step: the same text, often sooner.")
+]
+Draft = Annotated[
+    Path | None, _in_panel(_LENGTH, "A smaller model with the same tokenizer that guesses. Default: n-grams.")
+]
 Slide = Annotated[
     bool, _in_panel(_LENGTH, "Continue beyond the context: when it is full, drop its older half.", "--slide")
 ]

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from weft.generate.constraint import fill_bitmasks, mask_scores
-from weft.generate.job import Answer, TokenInfo
+from weft.generate.job import ActiveAnswer, TokenInfo
 from weft.generate.next_token import choose_tokens, uniforms
 
 
-def choose_next(going: Sequence[tuple[Answer, int]], logits: Tensor, vocabulary: int) -> list[Answer]:
+def choose_next(going: Sequence[tuple[ActiveAnswer, int]], logits: Tensor, vocabulary: int) -> list[ActiveAnswer]:
     """Adds a token to each answer. With each comes the row of its logits, which stay as they are. Returns the answers
     for which no token is left: bans, processors and a constraint together may exclude all of them.
     """
@@ -41,7 +41,7 @@ def choose_next(going: Sequence[tuple[Answer, int]], logits: Tensor, vocabulary:
     return stuck
 
 
-def _log_probs(answers: Sequence[Answer], rows: Sequence[int], logits: Tensor) -> dict[int, Tensor]:
+def _log_probs(answers: Sequence[ActiveAnswer], rows: Sequence[int], logits: Tensor) -> dict[int, Tensor]:
     """Before penalties and filters, of the answers that want them."""
     wanting = [place for place, answer in enumerate(answers) if answer.job.wants_log_probs]
     if not wanting:

@@ -55,7 +55,7 @@ class Row:
         self.published = 0  # pages of it that are known to the pool
 
 
-class Chunk(NamedTuple):
+class TokenChunk(NamedTuple):
     """Tokens that a row reads in a step. `wanted`: of how many of the last ones the logits are computed."""
 
     row: Row
@@ -168,7 +168,7 @@ class Decoder:
         del row.pages[keep:]
         row.published = min(row.published, length // PAGE_TOKENS)
 
-    def read(self, chunks: Sequence[Chunk]) -> Tensor:
+    def read(self, chunks: Sequence[TokenChunk]) -> Tensor:
         """The logits (wanted tokens, vocabulary) of all chunks, in fp32 on the CPU."""
         counts = [len(chunk.tokens) for chunk in chunks]
         begins = [len(chunk.row.tokens) for chunk in chunks]
@@ -195,7 +195,7 @@ class Decoder:
         self,
         tokens: Tensor,
         positions: np.ndarray,
-        chunks: Sequence[Chunk],
+        chunks: Sequence[TokenChunk],
         begins: list[int],
         counts: list[int],
         picks: np.ndarray,
@@ -252,7 +252,7 @@ class Decoder:
         return self.head(hidden.contiguous(), None).float().cpu()
 
     @staticmethod
-    def _picked(chunks: Sequence[Chunk], counts: list[int]) -> np.ndarray:
+    def _picked(chunks: Sequence[TokenChunk], counts: list[int]) -> np.ndarray:
         """The indices of the tokens whose logits are wanted."""
         ends = np.cumsum(counts)
         if max(counts) == 1 and all(chunk.wanted for chunk in chunks):

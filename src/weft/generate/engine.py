@@ -19,8 +19,8 @@ from weft.errors import InputError, WeftError
 from weft.generate.admission import Admission, Wave, why_ended
 from weft.generate.beam import BeamSearch, advance_searches
 from weft.generate.choose import choose_next, info_of
-from weft.generate.decoder import Chunk, Decoder, plain_inference
-from weft.generate.job import Answer, Finish, Generation, Job, News
+from weft.generate.decoder import Decoder, TokenChunk, plain_inference
+from weft.generate.job import ActiveAnswer, Finish, Generation, Job, News
 from weft.generate.next_token import TokenRules
 from weft.generate.prepare import Prepared
 from weft.generate.speculate import Guesser, most_guesses
@@ -31,7 +31,7 @@ _PROMPT_TOKENS, _IDLE_PROMPT_TOKENS = 192, 512  # of prompts in a step: while ot
 _SCORED_TOKENS = 128  # of a prompt whose log-probabilities are wanted, in a step: a row of the vocabulary each
 
 StepNews = list[tuple[Job, list[News]]]
-_Reading = list[tuple[Answer, Chunk]]
+_Reading = list[tuple[ActiveAnswer, TokenChunk]]
 
 
 class EngineLoad(NamedTuple):
@@ -46,7 +46,7 @@ class EngineLoad(NamedTuple):
     accepted_tokens: int
 
 
-class Engine:
+class GenerationEngine:
     def __init__(
         self, ready: Prepared, *, memory: int = DEFAULT_MEMORY, rows: int = MOST_ROWS, guesser: Guesser | None = None
     ) -> None:
@@ -55,7 +55,7 @@ class Engine:
             self.decoder = Decoder(ready, memory)
         self.rows, self.admission, self.guesser = rows, Admission(self.decoder, rows), guesser or Guesser()
         self.vocabulary = ready.network.architecture.vocabulary
-        self._running: list[Answer] = []
+        self._running: list[ActiveAnswer] = []
         self._news: dict[Job, list[News]] = {}
         self._counts = dict.fromkeys(("prompt", "generated", "cached", "guessed", "accepted"), 0)
 
@@ -131,12 +131,12 @@ class Engine:
             ends_text = job.texts.holds_stop if job.texts is not None and job.settings.stop else None
             job.search = BeamSearch(job.settings, job.start_end, job.most, answer.rules, ends_text)
 
-    def _new_answer(self, job: Job, wave: Wave, index: int) -> Answer:
+    def _new_answer(self, job: Job, wave: Wave, index: int) -> ActiveAnswer:
         rules = TokenRules(job.settings, job.start_end, job.prompt, self.vocabulary, job.processors)
         needs_text = job.texts is not None and not job.is_beam and (job.streams or job.settings.stop)
         text = job.texts.begin() if job.texts is not None and needs_text else None
         constraint = None if job.constraint is None else job.constraint.copy()
-        answer = Answer(job, index, rules, job.keys[index] if job.keys else 0, text, constraint, wave=wave)
+        answer = ActiveAnswer(job, index, rules, job.keys[index] if job.keys else 0, text, constraint, wave=wave)
         self._running.append(answer)
         return answer
 
@@ -155,7 +155,7 @@ class Engine:
                 assert answer.row is not None
                 is_last = count == len(answer.pending)
                 wanted = count if wants_all else int(is_last)
-                planned.append((answer, Chunk(answer.row, answer.pending[:count], wanted)))
+                planned.append((answer, TokenChunk(answer.row, answer.pending[:count], wanted)))
         return planned
 
     def _with_guesses(self, planned: _Reading) -> _Reading:
@@ -170,13 +170,13 @@ class Engine:
         self.guesser.guess(able)
         self._counts["guessed"] += sum(len(answer.guesses) for answer in able)
         return [
-            (answer, Chunk(chunk.row, [*chunk.tokens, *answer.guesses], chunk.wanted + len(answer.guesses)))
+            (answer, TokenChunk(chunk.row, [*chunk.tokens, *answer.guesses], chunk.wanted + len(answer.guesses)))
             for answer, chunk in planned
         ]
 
     def _advance(self, reading: _Reading) -> None:
         logits = self.decoder.read([chunk for _, chunk in reading])
-        ready: list[tuple[Answer, int]] = []  # answers that get a token, and the row of their logits
+        ready: list[tuple[ActiveAnswer, int]] = []  # answers that get a token, and the row of their logits
         at = 0
         for answer, chunk in reading:
             guesses = len(answer.guesses)
@@ -201,7 +201,7 @@ class Engine:
             if answer.row is not None:
                 self._settle(answer)
 
-    def _begun(self, answer: Answer, row: int, logits: Tensor) -> Iterator[tuple[Answer, int]]:
+    def _begun(self, answer: ActiveAnswer, row: int, logits: Tensor) -> Iterator[tuple[ActiveAnswer, int]]:
         """An answer that has read all there is, and after a prompt also those that share it."""
         job = answer.job
         if answer.copies and not answer.tokens:
@@ -220,7 +220,7 @@ class Engine:
             yield other, row
         answer.copies = 0
 
-    def _settle(self, answer: Answer) -> None:
+    def _settle(self, answer: ActiveAnswer) -> None:
         """After its tokens of this step: what the row reads next, or that it has finished."""
         assert answer.row is not None
         if answer.guesses:
@@ -244,7 +244,7 @@ class Engine:
         if answer.job.streams:
             self._tell_of(answer)
 
-    def _finish(self, answer: Answer, finish: Finish) -> None:
+    def _finish(self, answer: ActiveAnswer, finish: Finish) -> None:
         job, answer.finish = answer.job, finish
         self._leave(answer)
         text = None if job.texts is None else job.texts.whole(answer.tokens)
@@ -256,7 +256,7 @@ class Engine:
         for index in range(answer.index + 1, answer.index + answer.copies):  # were to share its prompt
             self._end_empty(job, index, finish)
 
-    def _leave(self, answer: Answer) -> None:
+    def _leave(self, answer: ActiveAnswer) -> None:
         if answer.row is not None:
             self.decoder.close(answer.row)
             answer.row = None
@@ -264,9 +264,9 @@ class Engine:
         self._running.remove(answer)
         self.admission.left(answer.wave, max(1, answer.copies))
 
-    def _search(self, searching: Sequence[tuple[Answer, int]], logits: Tensor) -> None:
+    def _search(self, searching: Sequence[tuple[ActiveAnswer, int]], logits: Tensor) -> None:
         """A step of beam search for all jobs that have one."""
-        beams: dict[Job, list[tuple[Answer, int]]] = {}
+        beams: dict[Job, list[tuple[ActiveAnswer, int]]] = {}
         for answer, row in searching:
             beams.setdefault(answer.job, []).append((answer, row))
         parents = advance_searches(
@@ -280,7 +280,7 @@ class Engine:
             else:
                 self._reorder(answers, continued.tolist(), [tokens[-1] for tokens in job.search.texts])
 
-    def _reorder(self, answers: Sequence[Answer], parents: Sequence[int], tokens: Sequence[int]) -> None:
+    def _reorder(self, answers: Sequence[ActiveAnswer], parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Beam i continues beam parents[i] with a token: it takes over the row, or a fork of it."""
         rows = [answer.row for answer in answers if answer.row is not None]
         free, taken = set(range(len(rows))), list(rows)
@@ -293,7 +293,7 @@ class Engine:
         for answer, row, token in zip(answers, taken, tokens, strict=True):
             answer.row, answer.pending = row, [token]
 
-    def _end_search(self, job: Job, answers: Sequence[Answer]) -> None:
+    def _end_search(self, job: Job, answers: Sequence[ActiveAnswer]) -> None:
         for answer in answers:
             self._leave(answer)
         for index, text in enumerate(job.search.ranked()[: job.n]):
@@ -303,7 +303,7 @@ class Engine:
             self._tell(job, News(index, whole or "", infos, text.finish))
         job.search, job.ended = None, job.n
 
-    def _tell_of(self, answer: Answer) -> None:
+    def _tell_of(self, answer: ActiveAnswer) -> None:
         job, text = answer.job, ""
         if answer.text is not None and job.streams:
             text = answer.text.ready() if answer.finish is None else answer.text.rest()
@@ -317,7 +317,7 @@ class Engine:
         self._news.setdefault(job, []).append(news)
 
 
-def _was_guessed(answer: Answer) -> bool:
+def _was_guessed(answer: ActiveAnswer) -> bool:
     """Whether the token just chosen was guessed, so that the logits after it are known as well."""
     step = len(answer.row.tokens) if answer.row is not None else 0
     known = len(answer.job.prompt) + len(answer.tokens) - answer.begin
@@ -326,7 +326,7 @@ def _was_guessed(answer: Answer) -> bool:
     return answer.row is not None and answer.row.tokens[known - 1] == answer.tokens[-1]
 
 
-def _note_prompt(answer: Answer, chunk: Chunk, logits: Tensor) -> None:
+def _note_prompt(answer: ActiveAnswer, chunk: TokenChunk, logits: Tensor) -> None:
     """Log-probabilities of the prompt's tokens."""
     job = answer.job
     assert job.prompt_log_probs is not None

@@ -46,7 +46,7 @@ class Generation:
 
 
 @dataclass(slots=True, eq=False)
-class Answer:
+class ActiveAnswer:
     """One text being generated. `pending`: tokens that its row has still to read."""
 
     job: "Job"

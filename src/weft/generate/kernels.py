@@ -67,7 +67,7 @@ class KernelMatrix:
             padded = F.pad(weight, (0, 0, 0, -self.width % _BLOCK_COLUMNS))
             self.weights = padded.view(-1, _BLOCK_COLUMNS, self.depth).transpose(1, 2).contiguous()
         self.held = scales, sums
-        addresses = (address_of(part) for part in (self.weights, self.bias, scales, sums))
+        addresses = (data_address(part) for part in (self.weights, self.bias, scales, sums))
         self.struct = MatrixStruct(*addresses, self.depth, self.width, int8)
         self.address = ctypes.addressof(self.struct)
         self.is_int8 = int8
@@ -99,10 +99,10 @@ class KernelNorm:
             if self.gain is None:
                 self.gain = torch.ones(norm.normalized_shape, dtype=torch.float32)
             kind = 2 if isinstance(norm, RMSNorm) else 1
-            self.struct = NormStruct(address_of(self.gain), address_of(self.bias), norm.eps, kind)
+            self.struct = NormStruct(data_address(self.gain), data_address(self.bias), norm.eps, kind)
 
 
-def address_of(tensor: Tensor | None) -> int | None:
+def data_address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 

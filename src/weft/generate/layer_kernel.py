@@ -18,7 +18,7 @@ from weft.generate.kernels import (
     KernelNorm,
     MatrixStruct,
     NormStruct,
-    address_of,
+    data_address,
     load_generation_kernels,
 )
 from weft.generate.pages import PagePool, PageShape
@@ -189,7 +189,7 @@ class KernelStack:
             )
         step = _Step(
             pages, of_source, entries.rows.ctypes.data, entries.positions.ctypes.data, lengths.data_ptr(),
-            address_of(bias), 0 if bias is None else bias.shape[1], last,
+            data_address(bias), 0 if bias is None else bias.shape[1], last,
             self.work.data_ptr(), self.scratch.data_ptr(), self.scores.data_ptr(), self.scores.shape[1], count, wanted,
             own.pool.store.dtype is torch.float16,
         )  # fmt: skip

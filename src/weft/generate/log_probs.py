@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.generate.decoder import Chunk, Decoder, Ids
+from weft.generate.decoder import Decoder, Ids, TokenChunk
 from weft.generate.pages import PageShape, pages_for
 from weft.generate.prepare import Prepared
 from weft.model.network import Network
@@ -128,13 +128,14 @@ def log_probs_after(ready: Prepared, prompt: Ids, source: Ids | None, answers: S
     """Of each whole answer. The prompt is read once; all answers continue it."""
     decoder = Decoder(ready, _memory_for(ready, len(prompt), source, answers))
     row = decoder.open(None if source is None else decoder.read_source(source))
-    first = decoder.read([Chunk(row, prompt, 1)]).log_softmax(-1)[0]
+    first = decoder.read([TokenChunk(row, prompt, 1)]).log_softmax(-1)[0]
     totals = [float(first[answer[0]]) for answer in answers]
     for part in group_by_tokens([len(answer) for answer in answers], _SCORED_AT_A_TIME):
         longer = [place for place in part if len(answers[place]) > 1]
         rows = [decoder.fork(row) for _ in longer]
         chunks = [
-            Chunk(one, answers[place][:-1], len(answers[place]) - 1) for one, place in zip(rows, longer, strict=True)
+            TokenChunk(one, answers[place][:-1], len(answers[place]) - 1)
+            for one, place in zip(rows, longer, strict=True)
         ]
         if not chunks:
             continue

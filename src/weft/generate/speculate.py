@@ -8,8 +8,8 @@ it (prompt lookup; Saxena 2023), or a smaller model with the same vocabulary (Le
 from collections.abc import Sequence
 
 from weft.errors import InputError
-from weft.generate.decoder import Chunk, Decoder, Row
-from weft.generate.job import Answer
+from weft.generate.decoder import Decoder, Row, TokenChunk
+from weft.generate.job import ActiveAnswer
 from weft.generate.prepare import Prepared
 
 _LONGEST_NGRAM, _LOOK_BACK = 3, 2048  # tokens
@@ -18,17 +18,17 @@ _LONGEST_NGRAM, _LOOK_BACK = 3, 2048  # tokens
 class Guesser:
     """Guesses by n-grams of prompt and text."""
 
-    def guess(self, answers: Sequence[Answer]) -> None:
+    def guess(self, answers: Sequence[ActiveAnswer]) -> None:
         """Sets `guesses` of each."""
         for answer in answers:
             known = [*answer.job.prompt_ids[-_LOOK_BACK:], *answer.tokens[-_LOOK_BACK:]]
             answer.guesses = guess_by_ngram(known, most_guesses(answer))
 
-    def forget(self, answer: Answer) -> None:
+    def forget(self, answer: ActiveAnswer) -> None:
         """An answer has finished."""
 
 
-def most_guesses(answer: Answer) -> int:
+def most_guesses(answer: ActiveAnswer) -> int:
     """The token after the last guess must still be wanted, and fit into the context."""
     room = answer.job.most - len(answer.tokens) - 1
     if answer.job.limit is not None:
@@ -60,9 +60,9 @@ class DraftGuesser(Guesser):
         if draft.network.decoder is None or draft.network.architecture.is_encoder_decoder:
             raise InputError("A draft model is a Transformer decoder, such as GPT-2 or Llama.")
         self.decoder = Decoder(draft, memory)
-        self.rows: dict[Answer, Row] = {}
+        self.rows: dict[ActiveAnswer, Row] = {}
 
-    def guess(self, answers: Sequence[Answer]) -> None:
+    def guess(self, answers: Sequence[ActiveAnswer]) -> None:
         left = {answer: most_guesses(answer) for answer in answers}
         texts = {answer: answer.context() for answer in answers}
         for answer in answers:
@@ -72,12 +72,12 @@ class DraftGuesser(Guesser):
             chunks = []
             for answer in going:
                 row = self.rows[answer]
-                chunks.append(Chunk(row, [*texts[answer], *answer.guesses][len(row.tokens) :], 1))
+                chunks.append(TokenChunk(row, [*texts[answer], *answer.guesses][len(row.tokens) :], 1))
             logits = self.decoder.read(chunks)
             for answer, token in zip(going, logits.numpy().argmax(-1).tolist(), strict=True):
                 answer.guesses.append(token)
 
-    def _back_to(self, answer: Answer, text: list[int]) -> None:
+    def _back_to(self, answer: ActiveAnswer, text: list[int]) -> None:
         """The row without the guesses that were wrong. At least one token of the text is read again."""
         row = self.rows.get(answer)
         if row is None:
@@ -86,7 +86,7 @@ class DraftGuesser(Guesser):
         same = next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(row.tokens), len(text) - 1))
         self.decoder.shorten(row, same)
 
-    def forget(self, answer: Answer) -> None:
+    def forget(self, answer: ActiveAnswer) -> None:
         row = self.rows.pop(answer, None)
         if row is not None:
             self.decoder.close(row)

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.generate.constraint import Constraint, constraints_of
-from weft.generate.engine import DEFAULT_MEMORY, MOST_ROWS, Engine
+from weft.generate.engine import DEFAULT_MEMORY, MOST_ROWS, GenerationEngine
 from weft.generate.framing import Turn
 from weft.generate.job import Job
 from weft.generate.next_token import Processor, random_keys
@@ -35,12 +35,12 @@ class Writer:
         """`recommended`: the folder's generation_config.json. `draft`: a smaller model for speculative decoding."""
         self.ready, self.reader, self.recommended, self.draft = ready, reader, recommended, draft
 
-    def engine(self, *, memory: int = DEFAULT_MEMORY, rows: int = MOST_ROWS) -> Engine:
+    def engine(self, *, memory: int = DEFAULT_MEMORY, rows: int = MOST_ROWS) -> GenerationEngine:
         """`memory`: bytes for keys and values. `rows`: answers at a time."""
         guesser = Guesser()
         if self.draft is not None:
             guesser = DraftGuesser(self.draft, memory, self.reader.vocabulary)
-        return Engine(self.ready, memory=memory, rows=rows, guesser=guesser)
+        return GenerationEngine(self.ready, memory=memory, rows=rows, guesser=guesser)
 
     def job(
         self,
@@ -137,7 +137,7 @@ class Writer:
                     if gauge is not None:
                         gauge.add(sum(one.finish is not None for one in news))
 
-    def _engine_for(self, jobs: Sequence[Job]) -> Engine:
+    def _engine_for(self, jobs: Sequence[Job]) -> GenerationEngine:
         """With memory for the largest job, however large it is."""
         stack, rows = self.ready.network.decoder, max((job.settings.beams or 1) for job in jobs)
         if stack is None:

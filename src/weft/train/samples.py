@@ -2,7 +2,7 @@
 
 import torch
 
-from weft.generate.engine import Engine
+from weft.generate.engine import GenerationEngine
 from weft.generate.job import Job
 from weft.generate.next_token import random_keys
 from weft.generate.prepare import prepared
@@ -37,7 +37,7 @@ def _continuation(network: Network, tokenizer: Tokenizer, prompt: list[int], see
     ends = StartEndTokens(banned_ids=tuple(tokenizer.special_ids))  # the sample should be text
     limit = longest(network.architecture.embedding.positions)
     job = Job(prompt, None, settings, ends, most=tokens, limit=limit, keys=random_keys(seed, [prompt]))
-    engine = Engine(prepared(network))
+    engine = GenerationEngine(prepared(network))
     engine.submit(job)
     while engine.has_work:
         engine.step()

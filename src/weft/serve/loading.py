@@ -1,0 +1,34 @@
+"""From folders to models that are served, with their writers, engines and shares of the memory."""
+
+from pathlib import Path
+
+from weft.api.model import Model, load
+from weft.generate.engine import MOST_ROWS
+from weft.serve.limits import ServiceLimits
+from weft.serve.reading import ReadingQueue
+from weft.serve.served import ServedModel
+from weft.serve.writing import WritingQueue
+
+
+def load_models(
+    folders: dict[str, Path], *, memory: int, int8: bool = False, limits: ServiceLimits | None = None
+) -> list[ServedModel]:
+    """`memory`: bytes for keys and values, divided among the models that write."""
+    models = {name: load(folder) for name, folder in folders.items()}
+    return serve_models(models, memory=memory, int8=int8, limits=limits)
+
+
+def serve_models(
+    models: dict[str, Model], *, memory: int, int8: bool = False, limits: ServiceLimits | None = None
+) -> list[ServedModel]:
+    limits = limits or ServiceLimits()
+    writing = [name for name, model in models.items() if {"causal", "seq2seq"} & set(model.network.heads)]
+    found = []
+    for name, model in models.items():
+        queue = None
+        if name in writing:
+            writer = model.writer(int8=int8)
+            engine = writer.engine(memory=memory // len(writing), rows=MOST_ROWS)
+            queue = WritingQueue(writer, engine, MOST_ROWS, limits.queue)
+        found.append(ServedModel(name, model, ReadingQueue(model, most_waiting=limits.queue), queue))
+    return found
