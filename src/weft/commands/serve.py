@@ -22,6 +22,7 @@ def serve_folders(
     origins: Sequence[str],
     memory: str,
     int8: bool,
+    draft: Path | None,
     logs: bool,
     as_json: bool,
     limits: dict[str, Any],
@@ -45,7 +46,7 @@ def serve_folders(
     from weft.serve.served import Service
     from weft.serve.server import run_server
 
-    service = Service(load_models(folders, memory=size, int8=int8, limits=chosen), chosen)
+    service = Service(load_models(folders, memory=size, int8=int8, draft=draft, limits=chosen), chosen)
     app = create_app(service, security, logs=logs)
     address = address_of(listener)
     if as_json:

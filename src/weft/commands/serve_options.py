@@ -34,6 +34,10 @@ LogRequests = Annotated[bool, typer.Option("--log-requests", help="Print a line 
 
 Queue = Annotated[int | None, _limit("Requests that wait for each model; more are answered with 429. Default: 64.", 1)]
 Timeout = Annotated[float | None, _limit("Seconds for an answer. Default: 600.", 0.1)]
+Draft = Annotated[
+    Path | None,
+    typer.Option(help="A smaller model with the same tokenizer that guesses, for requests with speculate."),
+]
 ShutdownTimeout = Annotated[float | None, _limit("Seconds to finish requests when stopping. Default: 60.", 0)]
 MaxBody = Annotated[int | None, _limit("Bytes of a request's body. Default: 2097152.", 1)]
 MaxAnswers = Annotated[int | None, _limit("Prompts × n of a request. Default: 512.", 1)]
@@ -51,6 +55,7 @@ def serve(
     cors: Cors = None,
     memory: Memory = "2GB",
     int8: opt.Int8 = False,
+    draft: Draft = None,
     log_requests: LogRequests = False,
     queue: Queue = None,
     timeout: Timeout = None,
@@ -68,5 +73,5 @@ def serve(
     limits = {"queue": queue, "seconds": timeout, "shutdown_seconds": shutdown_timeout, "body_bytes": max_body}
     limits |= {"answers": max_answers, "tokens": max_tokens, "requests": max_requests, "connections": max_connections}
     access: dict[str, Any] = {"key_file": api_key_file, "allowed_hosts": allowed_host or [], "origins": cors or []}
-    options: dict[str, Any] = {"memory": memory, "int8": int8, "logs": log_requests, "as_json": as_json}
+    options: dict[str, Any] = {"memory": memory, "int8": int8, "draft": draft, "logs": log_requests, "as_json": as_json}
     serve_folders(models, host=host, port=port, **access, **options, limits=limits)

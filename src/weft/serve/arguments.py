@@ -42,7 +42,10 @@ def open_listener(host: str, port: int) -> socket.socket:
     """Raises InputError if the address cannot be used. Port 0 is any that is free."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        # Connections inherit it. Without it, a small body waits 40 ms for the client to confirm the headers.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OverflowError:
         raise InputError(f"--port is from 0 to 65535, not {port}.") from None
     except OSError as error:

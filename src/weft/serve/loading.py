@@ -11,15 +11,28 @@ from weft.serve.writing import WritingQueue
 
 
 def load_models(
-    folders: dict[str, Path], *, memory: int, int8: bool = False, limits: ServiceLimits | None = None
+    folders: dict[str, Path],
+    *,
+    memory: int,
+    int8: bool = False,
+    draft: Path | None = None,
+    limits: ServiceLimits | None = None,
 ) -> list[ServedModel]:
-    """`memory`: bytes for keys and values, divided among the models that write."""
+    """`memory`: bytes for keys and values, divided among the models that write. `draft`: a smaller model that guesses
+    for them (speculative decoding).
+    """
     models = {name: load(folder) for name, folder in folders.items()}
-    return serve_models(models, memory=memory, int8=int8, limits=limits)
+    guesses = None if draft is None else load(draft)
+    return serve_models(models, memory=memory, int8=int8, draft=guesses, limits=limits)
 
 
 def serve_models(
-    models: dict[str, Model], *, memory: int, int8: bool = False, limits: ServiceLimits | None = None
+    models: dict[str, Model],
+    *,
+    memory: int,
+    int8: bool = False,
+    draft: Model | None = None,
+    limits: ServiceLimits | None = None,
 ) -> list[ServedModel]:
     limits = limits or ServiceLimits()
     writing = [name for name, model in models.items() if {"causal", "seq2seq"} & set(model.network.heads)]
@@ -27,7 +40,7 @@ def serve_models(
     for name, model in models.items():
         queue = None
         if name in writing:
-            writer = model.writer(int8=int8)
+            writer = model.writer(int8=int8, draft=draft)
             engine = writer.engine(memory=memory // len(writing), rows=MOST_ROWS)
             queue = WritingQueue(writer, engine, MOST_ROWS, limits.queue)
         found.append(ServedModel(name, model, ReadingQueue(model, most_waiting=limits.queue), queue))

@@ -5,6 +5,7 @@ On SIGTERM or Ctrl-C the listener closes, what was admitted is finished within t
 """
 
 import asyncio
+import gc
 import logging
 import socket
 import sys
@@ -23,6 +24,7 @@ from weft.serve.errors import HTTPProblem, Unavailable
 from weft.serve.limits import ServiceLimits
 from weft.serve.stream import DIRECT_WRITE
 
+_SWITCH_SECONDS = 0.0005
 _DRAIN_SECONDS = 5.0  # to read the rest of a body that was refused, so that the client sees the answer
 _STALL_SECONDS = 60.0  # that a client may not read while the socket's buffer is full
 _LAST_SECONDS = 5.0  # to send the last errors after the time for finishing
@@ -158,6 +160,11 @@ def run_server(app: ServiceApp, listener: socket.socket) -> bool:
     """Serves until a signal comes. Returns whether everything that was admitted was finished."""
     server = ServiceServer(app)
     _allow_open_files(app.state.service.limits.connections)
+    # The compute thread needs the interpreter for a moment after each step. By default another thread may keep it for
+    # 5 ms: as long as the step.
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()  # models and libraries stay; collections need not look at them
     server.run(sockets=[listener])
     return not server.force_exit
 
