@@ -31,7 +31,7 @@ SUBJECTS = {
     "Training": "muon adamw optimizer rate steps loss gradient checkpoint resume objective batch training schedule",
     "Planning": "budget law plan planner precision bfloat16 trial measured time sizes",
     "Generation": "generate generation beam beams cache draw writing prompt prompts sampling decoder",
-    "Serving": "serve served service http route routes openai tei queue client clients request requests shutdown server",
+    "Serving": "serve served service http route routes openai tei queue client clients request requests server",
     "Tasks": "task tasks tag tags tagger label labels intent crf answer classify tuned fine-tuned head reply held",
     "Evaluation": "metric metrics interval report baseline f1 accuracy verdict judged untuned bootstrap score test",
     "Quickstart, results, examples": "quickstart results example readme",

@@ -87,6 +87,7 @@ class Soak:
         self.visits: Counter[str] = Counter()
         self.oddities: list[str] = []
         self.slow_headers: list[float] = []
+        self.megabytes: list[int] = []  # of memory, in the course of time
         self.is_fuzzing = True
 
     @property
@@ -140,13 +141,20 @@ class Soak:
         found: dict[str, Any] = json.loads(said.splitlines()[-1])
         return found
 
+    async def watch_memory(self, seconds: float) -> None:
+        while not self.is_over:
+            self.megabytes.append(self.server.memory >> 20)
+            await asyncio.sleep(seconds)
+
     async def run(self, cases: int) -> dict[str, Any]:
+        watch = asyncio.create_task(self.watch_memory(max(1.0, (self.end - time.monotonic()) / 20)))
         fuzz = asyncio.create_task(self.fuzz(cases))
         tasks = [asyncio.create_task(self.good_client(number)) for number in range(GOOD_CLIENTS)]
         tasks += [
             asyncio.create_task(self.vandal(visit, pause, seed)) for seed, (visit, pause) in enumerate(VANDALS.items())
         ]
         await asyncio.gather(*tasks, fuzz)
+        watch.cancel()
         return fuzz.result()
 
 
@@ -185,7 +193,8 @@ async def judge(server: Server, options: argparse.Namespace, verdict: Verdict) -
     )
     verdict.claim("No row, request or page is stuck", await come_to_rest(server.port))
     grown = server.memory - memory
-    verdict.claim("The memory has not grown", grown < MOST_GROWTH, grown_mb=round(grown / 2**20, 1), mb=memory >> 20)
+    facts: dict[str, Any] = {"grown_mb": round(grown / 2**20, 1), "megabytes": soak.megabytes}
+    verdict.claim("The memory has not grown", grown < MOST_GROWTH, **facts)
     facts = {"files": [files, process.num_fds()], "threads": [threads, process.num_threads()]}
     verdict.claim("Neither open files nor threads have grown", process.num_fds() <= files + 5, **facts)
     statuses = await statuses_of(server.port)

@@ -1,9 +1,13 @@
 """Every command and program in the README runs; the Chinese README has the same ones."""
 
+import json
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -84,3 +88,25 @@ def test_figures_are_those_of_the_benchmarks():
     figures = re.findall(r"\*\*(\d\.\d+)×\*\*", ENGLISH)
     assert figures
     assert set(figures) <= set(re.findall(r"\*\*(\d\.\d+)×\*\*", results))
+
+
+def test_the_service_of_the_readme_answers(place):
+    """The blocks marked bash and py: the command runs beside the others, at a free port."""
+    (shell,), (code,) = blocks(ENGLISH, "bash"), blocks(ENGLISH, "py")
+    command, request = shell.strip().split("\n")
+    arguments = shlex.split(command, comments=True)[1:]
+    started = [sys.executable, "-m", "weft", *arguments, "--port", "0", "--json"]
+    with subprocess.Popen(started, cwd=place, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = json.loads(server.stdout.readline())["address"]
+            here = "http://127.0.0.1:8000"
+            body = shlex.split(request.replace(here, address))
+            sent = urllib.request.Request(body[1], body[-1].encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(sent) as answer:
+                assert json.load(answer)["usage"]["completion_tokens"] > 0
+            done = subprocess.run([sys.executable, "-c", code.replace(here, address)], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.endswith("2\n")
+        finally:
+            server.send_signal(signal.SIGTERM)
+    assert server.returncode == 0

@@ -34,7 +34,7 @@ LogRequests = Annotated[bool, typer.Option("--log-requests", help="Print a line 
 
 Queue = Annotated[int | None, _limit("Requests that wait for each model; more are answered with 429. Default: 64.", 1)]
 Timeout = Annotated[float | None, _limit("Seconds for an answer. Default: 600.", 0.1)]
-Draft = Annotated[
+ServedDraft = Annotated[
     Path | None,
     typer.Option(help="A smaller model with the same tokenizer that guesses, for requests with speculate."),
 ]
@@ -55,7 +55,7 @@ def serve(
     cors: Cors = None,
     memory: Memory = "2GB",
     int8: opt.Int8 = False,
-    draft: Draft = None,
+    draft: ServedDraft = None,
     log_requests: LogRequests = False,
     queue: Queue = None,
     timeout: Timeout = None,
