@@ -7,6 +7,7 @@ file. `track` follows an iterable. `Gauge` follows work that is counted by hand,
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
+from contextlib import suppress
 from typing import Any, Protocol, Self, TypeVar
 
 from weft.terminal import escape_controls
@@ -18,7 +19,9 @@ _LOG_SHARE = 0.1  # of the time so far that passes between two lines
 
 
 def say(sentence: str) -> None:
-    print(escape_controls(sentence), file=sys.stderr, flush=True)
+    """Where standard error cannot be written (a full disk, a closed pipe), the work goes on without it."""
+    with suppress(OSError, ValueError):
+        print(escape_controls(sentence), file=sys.stderr, flush=True)
 
 
 def track(items: Iterable[_Item], what: str, total: int | None = None, unit: str = "items") -> Iterator[_Item]:

@@ -12,12 +12,15 @@ from weft.generate.next_token import choose_tokens, uniforms
 
 
 def choose_next(going: Sequence[tuple[ActiveAnswer, int]], logits: Tensor, vocabulary: int) -> list[ActiveAnswer]:
-    """Adds a token to each answer. With each comes the row of its logits, which stay as they are. Returns the answers
-    for which no token is left: bans, processors and a constraint together may exclude all of them.
+    """Adds a token to each answer. With each comes the row of its logits, which may change here: no other answer needs
+    it, unless it is listed twice. Returns the answers for which no token is left: bans, processors and a constraint
+    together may exclude all of them.
     """
     answers, rows = [answer for answer, _ in going], [row for _, row in going]
     log_probs = _log_probs(answers, rows, logits)
-    scores = logits[rows]  # a copy: rules change it
+    scores = logits
+    if rows != list(range(len(logits))):
+        scores = torch.from_numpy(logits.numpy()[rows])  # torch would wake its threads for so small a copy
     for place, answer in enumerate(answers):
         if not answer.rules.is_idle:
             answer.rules.apply(scores[place].numpy(), answer.tokens, answer.job.most)
@@ -27,7 +30,9 @@ def choose_next(going: Sequence[tuple[ActiveAnswer, int]], logits: Tensor, vocab
         fill_bitmasks([answers[place].constraint for place in constrained], masks)
         mask_scores(scores, constrained, masks)
     settings = [answer.job.settings for answer in answers]
-    chances = uniforms([answer.key for answer in answers], [len(answer.tokens) for answer in answers])
+    chances = [0.0] * len(answers)
+    if any(one.strategy == "sample" for one in settings):
+        chances = uniforms([answer.key for answer in answers], [len(answer.tokens) for answer in answers])
     tokens, stuck = choose_tokens(scores, settings, chances), []
     for place, (answer, token) in enumerate(zip(answers, tokens, strict=True)):
         if (answer.constraint or answer.job.processors) and not scores[place, token] > -torch.inf:

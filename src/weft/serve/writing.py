@@ -21,6 +21,7 @@ from weft.serve.histogram import WeightedHistogram
 
 _LONGEST_WAIT = 60  # seconds that a client is told to wait at most
 _RECENT = 64  # finished jobs that the rate is measured over
+_DELIVERY_SECONDS = 0.03  # between deliveries, unless an answer begins or ends
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -50,6 +51,9 @@ class WritingQueue:
         self._finished: deque[float] = deque(maxlen=_RECENT)  # when the last jobs ended
         self._is_full = False  # the engine could not start all jobs in its last step
         self._last_news: float | None = None  # None: the engine had nothing to do
+        self._held: list[tuple[Job, list[News]]] = []  # news that are not delivered yet
+        self._begun: set[int] = set()  # jobs whose first news were delivered, by identity
+        self._last_delivery = 0.0
 
     # On the event loop
 
@@ -134,9 +138,27 @@ class WritingQueue:
                 tokens = sum(len(one.tokens) for _, items in news for one in items)
                 self.token_seconds.add(now - self._last_news, tokens)
             self._last_news = now
-            self._call(self._deliver, news)
+            self._held += news
+            if self._has_urgent(news) or now - self._last_delivery >= _DELIVERY_SECONDS:
+                self._last_delivery = now
+                self._call(self._deliver, self._held)
+                self._held = []
         if not self.engine.has_work:
             self._last_news = None
+
+    def _has_urgent(self, news: list[tuple[Job, list[News]]]) -> bool:
+        """Whether an answer begins or ends here. Tokens between may wait for the next ones: every delivery wakes the
+        event loop and the client, which take the cores from the next step.
+        """
+        is_urgent = not self.engine.has_work
+        for job, items in news:
+            ends = any(one.finish is not None for one in items)
+            is_urgent = is_urgent or ends or id(job) not in self._begun
+            if job.is_finished:
+                self._begun.discard(id(job))
+            else:
+                self._begun.add(id(job))
+        return is_urgent
 
     def abandon(self, problem: HTTPProblem) -> None:
         self._call(self._fail, problem)
