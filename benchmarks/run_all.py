@@ -17,13 +17,8 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).parent
-SCRIPTS = [
-    *sorted(script.stem for script in HERE.glob("*_vs_*.py")),
-    "generate",
-    "serve",
-    "staggered",
-    "time_to_quality",
-]
+OTHERS = ["generate", "serve", "staggered", "time_to_quality"]
+SCRIPTS = [*sorted(script.stem for script in HERE.glob("*_vs_*.py")), *OTHERS]
 READMES = [HERE.parent / name for name in ("README.md", "README.zh-CN.md")]
 IN_README = ("forward_vs_transformers", "pretrain_vs_trainer", "finetune_vs_trainer", "predict_vs_pipeline", "generate")
 

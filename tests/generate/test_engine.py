@@ -197,3 +197,93 @@ def test_diverged_weights_fail_their_own_job_only():
         engine.step()
     assert "diverged" in str(bad.error)
     assert good.error is not None or len(good.found[0].tokens) == 64
+
+
+def run_alone(writer, job, **engine) -> Job:
+    running = writer.engine(**engine)
+    running.submit(job)
+    while running.has_work:
+        running.step()
+    assert running.load.pages_used == 0
+    return job
+
+
+def test_reading_only_ends_a_beam_search_too():
+    writer = make_random("gpt2").writer()
+    job = run_alone(writer, writer.job([1, 2, 3], beams=4, reads_only=True, prompt_log_probs=True))
+    assert len(job.prompt_log_probs) == 2
+    assert job.is_finished
+
+
+def test_a_search_that_finds_too_few_texts_ends_all_the_same():
+    model = make_random("gpt2", vocabulary=6)
+    writer = model.writer()
+    job = run_alone(writer, writer.job([1, 2], beams=10, n=10, max_new_tokens=1))
+    assert [bool(answer.tokens) for answer in job.found] == [True] * 6 + [False] * 4
+    with pytest.raises(InputError, match="exclude all tokens"):
+        model.generate([1, 2], beams=2, no_repeat_ngram=1, max_new_tokens=10)
+    with pytest.raises(InputError, match="No token can follow"):
+        model.generate([1, 2], no_repeat_ngram=1, max_new_tokens=10)
+
+
+def test_a_prompt_is_scored_once_however_many_waves_of_answers_there_are():
+    writer = make_random("gpt2").writer()
+    job = writer.job([1, 2, 3, 4, 5], n=5, strategy="sample", seed=1, max_new_tokens=3, prompt_log_probs=True)
+    assert [token.id for token in run_alone(writer, job, rows=2).prompt_log_probs] == [2, 3, 4, 5]
+
+
+def test_scored_prompts_with_equal_beginnings_stay_within_the_memory():
+    writer = make_random("llama").writer()
+    chance = np.random.default_rng(5)
+    beginning = chance.integers(0, 70, 40).tolist()
+    page = writer.engine(memory=2**20).decoder.pool.shape.numbers * 4
+    for pages in (12, 14, 16, 18):
+        engine = writer.engine(memory=pages * page, rows=8)
+        for number in range(12):
+            n = int(chance.integers(1, 4))
+            prompt = [*beginning, *chance.integers(0, 70, int(chance.integers(1, 20))).tolist()]
+            how = {"strategy": "sample", "seed": number, "n": n, "max_new_tokens": 12}
+            engine.submit(writer.job(prompt, prompt_log_probs=bool(number % 2), **how))
+        while engine.has_work:
+            engine.step()
+        assert engine.load.pages_used == 0
+
+
+def test_two_threads_may_generate_with_one_model():
+    from concurrent.futures import ThreadPoolExecutor
+
+    model = make_random("gpt2")
+    prompts = [list(prompt) for prompt in oracle.sequences(70, 9, count=8, longest=60)]
+    expected = [model.generate(prompt, max_new_tokens=30) for prompt in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda prompt: model.generate(prompt, max_new_tokens=30), prompts)) == expected
+
+
+def test_a_draft_with_a_short_context_or_little_memory_guesses_less():
+    model, draft = make_random("llama"), make_random("gpt2", positions=32)
+    prompt, how = list(range(60)), {"n": 6, "strategy": "sample", "seed": 2, "max_new_tokens": 10}
+    expected = model.generate(prompt, **how)
+    for short in (draft, model):
+        writer = model.writer(draft=short)
+        page = writer.engine(memory=2**20).decoder.pool.shape.numbers * 4
+        job = run_alone(writer, writer.job(prompt, speculate=3, **how), memory=20 * page)
+        assert [answer.tokens for answer in job.found] == expected
+
+
+def test_nan_left_in_a_page_reaches_no_other_row_in_torch():
+    model = make_random("llama")
+    model.network.double()
+    writer = model.writer()
+    prompts = [[1, 2, 3], list(range(40))]
+    found = []
+    for rest in (0.0, torch.nan):
+        engine = writer.engine(memory=2**20)
+        with torch.inference_mode():
+            engine.decoder.pool.store.fill_(rest)
+        jobs = [writer.job(prompt, max_new_tokens=8) for prompt in prompts]
+        for job in jobs:
+            engine.submit(job)
+        while engine.has_work:
+            engine.step()
+        found.append([job.found[0].tokens for job in jobs])
+    assert found[0] == found[1]

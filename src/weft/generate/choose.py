@@ -35,7 +35,7 @@ def choose_next(going: Sequence[tuple[ActiveAnswer, int]], logits: Tensor, vocab
         chances = uniforms([answer.key for answer in answers], [len(answer.tokens) for answer in answers])
     tokens, stuck = choose_tokens(scores, settings, chances), []
     for place, (answer, token) in enumerate(zip(answers, tokens, strict=True)):
-        if (answer.constraint or answer.job.processors) and not scores[place, token] > -torch.inf:
+        if not (answer.rules.is_idle and answer.constraint is None) and not scores[place, token] > -torch.inf:
             stuck.append(answer)
             continue
         numbers = log_probs.get(place)

@@ -130,6 +130,8 @@ class Decoder:
 
     def fork(self, row: Row) -> Row:
         """Another row with the same tokens, which shares their pages."""
+        if self.pool is not None:
+            self._publish(row)  # before they are shared: what is published may be replaced by a page that is known
         other = self.open(row.source)
         other.tokens, other.pages, other.published = list(row.tokens), list(row.pages), row.published
         if self.pool is not None:

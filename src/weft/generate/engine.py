@@ -121,7 +121,7 @@ class GenerationEngine:
         answer = self._new_answer(job, wave, wave.first)
         answer.copies = wave.answers
         context = answer.context()
-        answer.row = self.decoder.open(source, () if job.wants_prompt else context)
+        answer.row = self.decoder.open(source, () if _scores_prompt(answer) else context)
         answer.pending = context[len(answer.row.tokens) :]
         if answer.index == 0:
             job.cached_tokens = len(answer.row.tokens)
@@ -147,7 +147,7 @@ class GenerationEngine:
         planned: _Reading = []
         for answer in self._running:
             count = len(answer.pending)
-            wants_all = answer.job.wants_prompt and not answer.tokens
+            wants_all = _scores_prompt(answer)
             if count > 1:
                 count = min(count, room, _SCORED_TOKENS if wants_all else count)
                 room -= count
@@ -180,7 +180,7 @@ class GenerationEngine:
         at = 0
         for answer, chunk in reading:
             guesses = len(answer.guesses)
-            if answer.job.wants_prompt and not answer.tokens:
+            if _scores_prompt(answer):
                 _note_prompt(answer, chunk, logits[at : at + chunk.wanted])
             del answer.pending[: len(chunk.tokens) - guesses]
             if not answer.pending:
@@ -208,6 +208,9 @@ class GenerationEngine:
             if not bool(logits[row].isfinite().all()):
                 job.error = WeftError("The model's logits are NaN: its weights have diverged, so it cannot generate.")
                 self._end(job, "cancelled")
+                return
+            if job.reads_only and job.search is not None:
+                self._end(job, "length")
                 return
             if job.reads_only:
                 self._finish(answer, "length")
@@ -296,11 +299,16 @@ class GenerationEngine:
     def _end_search(self, job: Job, answers: Sequence[ActiveAnswer]) -> None:
         for answer in answers:
             self._leave(answer)
-        for index, text in enumerate(job.search.ranked()[: job.n]):
+        found = job.search.ranked()[: job.n]
+        if not found:
+            job.error = InputError("No text is possible: bans and penalties exclude all tokens.")
+        for index, text in enumerate(found):
             whole = None if job.texts is None else job.texts.whole(text.tokens)
             job.found[index] = Generation(text.tokens, whole, text.finish, text.score, text.log_probs)
             infos = [info_of(token, number) for token, number in zip(text.tokens, text.log_probs, strict=True)]
             self._tell(job, News(index, whole or "", infos, text.finish))
+        for index in range(len(found), job.n):  # a small vocabulary has no more texts of this length
+            self._end_empty(job, index, "length" if found else "cancelled")
         job.search, job.ended = None, job.n
 
     def _tell_of(self, answer: ActiveAnswer) -> None:
@@ -317,6 +325,11 @@ class GenerationEngine:
         self._news.setdefault(job, []).append(news)
 
 
+def _scores_prompt(answer: ActiveAnswer) -> bool:
+    """Whether the log-probabilities of the prompt are noted while this answer reads it: the first one does."""
+    return answer.job.wants_prompt and answer.index == 0 and not answer.tokens
+
+
 def _was_guessed(answer: ActiveAnswer) -> bool:
     """Whether the token just chosen was guessed, so that the logits after it are known as well."""
     step = len(answer.row.tokens) if answer.row is not None else 0
@@ -330,7 +343,7 @@ def _note_prompt(answer: ActiveAnswer, chunk: TokenChunk, logits: Tensor) -> Non
     """Log-probabilities of the prompt's tokens."""
     job = answer.job
     assert job.prompt_log_probs is not None
-    begin = len(chunk.row.tokens) - len(chunk.tokens)
+    begin = len(chunk.row.tokens) - len(chunk.tokens) + answer.begin
     targets = job.prompt[begin + 1 : begin + 1 + len(chunk.tokens)]
     for token, numbers in zip(targets, logits.log_softmax(-1), strict=False):
         job.prompt_log_probs.append(info_of(token, float(numbers[token]), numbers, job.settings.top_log_probs))

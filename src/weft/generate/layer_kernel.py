@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import threading
 import time
 from ctypes import c_float, c_int, c_int64, c_void_p
 from typing import NamedTuple
@@ -158,7 +159,7 @@ class KernelStack:
             self.scale = head.spec.scale or 1.0
         self.tokens, self.source = PageShape.of_tokens(stack), PageShape.of_source(stack) if stack.spec.cross else None
         self.angles: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
-        self.threads = ThreadChoice()
+        self.lock, self.threads = threading.Lock(), ThreadChoice()
         self.placed: tuple[int, ctypes.Array] | None = None
         self.bias: Tensor | None = None
         self.work = torch.empty(0)
@@ -174,8 +175,20 @@ class KernelStack:
         picks: np.ndarray,
     ) -> Tensor:
         """The logits of the entries `picks`; without a head their hidden states. Changes `x_TW`. `lengths`: of each
-        row's source.
+        row's source. One thread at a time: the scratch memory is shared.
         """
+        with self.lock:
+            return self._run(x_TW, entries, own, source, lengths, picks)
+
+    def _run(
+        self,
+        x_TW: Tensor,
+        entries: Entries,
+        own: RowTables,
+        source: RowTables | None,
+        lengths: Tensor,
+        picks: np.ndarray,
+    ) -> Tensor:
         count, width = len(entries.positions), x_TW.shape[1]
         wanted = self.threads.pick(count, threads())
         self._make_room(count, entries.longest, wanted)

@@ -78,7 +78,7 @@ class TokenRules:
             scores_V[self.banned] = -np.inf
         if step < settings.min_new_tokens and len(self.end_ids):
             scores_V[self.end_ids] = -np.inf
-        if self.start_end.forced_end_id is not None and step == most - 1:
+        if self.start_end.forced_end_id is not None and step == most - 1 and not settings.is_constrained:
             scores_V[:] = -np.inf
             scores_V[self.start_end.forced_end_id] = 0.0
         for process in self.processors:

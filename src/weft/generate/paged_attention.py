@@ -68,7 +68,7 @@ class _LayerPages:
             index = torch.as_tensor((past.starts[group][:, None] + np.arange(count)).ravel(), device=q.device)
             ends = past.begins[group] + count
             mask = self._mask(ends, count, view.window, q)
-            out[index] = _attend_rows(q[index], past.own, past.rows[group], int(ends.max()), self.layer, mask, scaled)
+            out[index] = _attend_rows(q[index], past.own, past.rows[group], ends, self.layer, mask, scaled)
         return out
 
     def attend_source(self, q: Tensor, scaled: bool) -> Tensor:
@@ -84,7 +84,7 @@ class _LayerPages:
             mask = sees[:, None, None, :].expand(-1, 1, count, -1)
             bias = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, -torch.inf)
             rows = past.rows[group]
-            out[index] = _attend_rows(q[index], past.source, rows, int(lengths.max()), self.layer, bias, scaled)
+            out[index] = _attend_rows(q[index], past.source, rows, lengths, self.layer, bias, scaled)
         return out
 
     def _mask(self, ends: np.ndarray, count: int, window: int | None, q: Tensor) -> Tensor:
@@ -103,14 +103,18 @@ class _LayerPages:
 
 
 def _attend_rows(
-    q_THD: Tensor, tables: RowTables, rows: np.ndarray, columns: int, layer: int, mask: Tensor, scaled: bool
+    q_THD: Tensor, tables: RowTables, rows: np.ndarray, ends: np.ndarray, layer: int, mask: Tensor, scaled: bool
 ) -> Tensor:
-    """Queries of several rows, the same number each, over the first `columns` columns of their rows."""
+    """Queries of several rows, the same number each, over the columns of their rows, which end at `ends`."""
+    columns = int(ends.max())
     keys, values = _parts(tables.pool, layer)
     used = -(-columns // PAGE_TOKENS)
     index = torch.as_tensor(tables.tables[rows, :used].astype(np.int64), device=q_THD.device)
     k = keys[index].permute(0, 2, 1, 4, 3).flatten(2, 3)[:, :, :columns]  # (R, P, H, D, 16) -> (R, H, C, D)
     v = values[index].permute(0, 2, 1, 3, 4).flatten(2, 3)[:, :, :columns]
+    # Pages are used again: what is left in them is masked, but even 0 times NaN is NaN.
+    unseen = torch.arange(columns, device=k.device) >= torch.as_tensor(ends, device=k.device)[:, None]
+    k, v = (part.masked_fill(unseen[:, None, :, None], 0) for part in (k, v))
     q = q_THD.unflatten(0, (len(rows), -1)).transpose(1, 2)
     scale = q.shape[-1] ** -0.5 if scaled else 1.0
     grouped = q.shape[1] != k.shape[1]

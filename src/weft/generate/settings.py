@@ -93,6 +93,10 @@ class Settings(Section):
         None, ge=0, le=1e6, description="cost of a token that an earlier group has just chosen; default: 0.5"
     )
 
+    @property
+    def is_constrained(self) -> bool:
+        return self.json_schema is not None or self.regex is not None or self.choice is not None
+
 
 def settings_of(given: Mapping[str, Any], recommended: Mapping[str, Any] | None = None) -> Settings:
     """Checked and complete settings. `recommended`: the model folder's generation_config.json."""

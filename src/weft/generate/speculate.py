@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from weft.errors import InputError
 from weft.generate.decoder import Decoder, Row, TokenChunk
 from weft.generate.job import ActiveAnswer
+from weft.generate.pages import pages_for
 from weft.generate.prepare import Prepared
+from weft.model.positions import longest
 
 _LONGEST_NGRAM, _LOOK_BACK = 3, 2048  # tokens
 
@@ -61,13 +63,17 @@ class DraftGuesser(Guesser):
             raise InputError("A draft model is a Transformer decoder, such as GPT-2 or Llama.")
         self.decoder = Decoder(draft, memory)
         self.rows: dict[ActiveAnswer, Row] = {}
+        self.pages: dict[ActiveAnswer, int] = {}  # reserved for their longest texts
+        self.reserved = 0
+        self.limit = longest(draft.network.architecture.embedding.positions)  # tokens that it reads
 
     def guess(self, answers: Sequence[ActiveAnswer]) -> None:
-        left = {answer: most_guesses(answer) for answer in answers}
         texts = {answer: answer.context() for answer in answers}
+        left = {answer: self._most(answer, len(texts[answer])) for answer in answers}
         for answer in answers:
             answer.guesses = []
-            self._back_to(answer, texts[answer])
+            if left[answer]:
+                self._back_to(answer, texts[answer])
         while going := [answer for answer in answers if len(answer.guesses) < left[answer]]:
             chunks = []
             for answer in going:
@@ -76,6 +82,21 @@ class DraftGuesser(Guesser):
             logits = self.decoder.read(chunks)
             for answer, token in zip(going, logits.numpy().argmax(-1).tolist(), strict=True):
                 answer.guesses.append(token)
+
+    def _most(self, answer: ActiveAnswer, length: int) -> int:
+        """0 if the draft cannot read that much, or has no pages for another text."""
+        most = most_guesses(answer)
+        if self.limit is not None:
+            most = min(most, self.limit - length + 1)
+        if most <= 0 or answer in self.rows:
+            return max(most, 0)
+        size = answer.job.longest + answer.job.settings.speculate
+        pages = pages_for(size if self.limit is None else min(size, self.limit)) + 1
+        if self.reserved + pages > self.decoder.pages:
+            return 0
+        self.reserved += pages
+        self.pages[answer] = pages
+        return most
 
     def _back_to(self, answer: ActiveAnswer, text: list[int]) -> None:
         """The row without the guesses that were wrong. At least one token of the text is read again."""
@@ -88,5 +109,6 @@ class DraftGuesser(Guesser):
 
     def forget(self, answer: ActiveAnswer) -> None:
         row = self.rows.pop(answer, None)
+        self.reserved -= self.pages.pop(answer, 0)
         if row is not None:
             self.decoder.close(row)

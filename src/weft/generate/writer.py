@@ -202,12 +202,12 @@ class Writer:
         if settings.beams == 1:  # beam search with one beam is greedy decoding
             update["strategy"] = "greedy"
         settings = settings.model_copy(update=update)
-        if settings.strategy == "beam" and _is_constrained(settings):
+        if settings.strategy == "beam" and settings.is_constrained:
             raise InputError("json_schema, regex and choice go with strategy greedy or sample, not with beam search.")
         return settings
 
     def _constraint(self, settings: Settings) -> Constraint | None:
-        if not _is_constrained(settings):
+        if not settings.is_constrained:
             return None
         reader = self.reader
         constraints = constraints_of(reader.tokenizer, reader.vocabulary, reader.start_end.end_ids)
@@ -218,10 +218,6 @@ class Writer:
         seed = secrets.randbits(63) if settings.seed is None else settings.seed
         prompts = [one.prompt if one.source is None else one.source for one in encoded for _ in range(settings.n)]
         return random_keys(seed, prompts)
-
-
-def _is_constrained(settings: Settings) -> bool:
-    return settings.json_schema is not None or settings.regex is not None or settings.choice is not None
 
 
 def _check(job: Job) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from weft.generate.engine import GenerationEngine
 from weft.generate.job import Job, News
 from weft.generate.writer import Writer
-from weft.serve.errors import HTTPProblem, Overloaded
+from weft.serve.errors import HTTPProblem, Overloaded, problem_of
 from weft.serve.histogram import WeightedHistogram
 
 _LONGEST_WAIT = 60  # seconds that a client is told to wait at most
@@ -115,7 +115,12 @@ class WritingQueue:
             if found.unfinished <= 0:
                 del self._open[id(job)]
                 self._finished.append(time.monotonic())
-            found.listener.hear(job, items)
+            try:
+                found.listener.hear(job, items)
+            except Exception as error:  # one request's trouble is not that of the others
+                self._open.pop(id(job), None)
+                self.engine.cancel(job)
+                found.listener.fail(problem_of(error))
 
     def _fail(self, problem: HTTPProblem) -> None:
         listeners = {id(found.listener): found.listener for found in self._open.values()}
