@@ -216,7 +216,8 @@ class Decoder:
                 longest = max(longest, *(chunk.row.source.length for chunk in chunks if chunk.row.source is not None))
             entries = Entries(rows, positions, longest)
             x_TW = self._embedded(tokens, positions)
-            return self.ready.stack.run(x_TW, entries, own, source, self._source_lengths, picks)
+            with self.ready.stack.lock:
+                return self.ready.stack.run(x_TW, entries, own, source, self._source_lengths, picks)
         lengths = [0 if chunk.row.source is None else chunk.row.source.length for chunk in chunks]
         assert self.stack is not None
         past = PagedPast(self.stack, own, source, slots, begins, counts, lengths)

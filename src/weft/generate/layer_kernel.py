@@ -175,20 +175,8 @@ class KernelStack:
         picks: np.ndarray,
     ) -> Tensor:
         """The logits of the entries `picks`; without a head their hidden states. Changes `x_TW`. `lengths`: of each
-        row's source. One thread at a time: the scratch memory is shared.
+        row's source. The caller holds `lock`: scratch memory is shared.
         """
-        with self.lock:
-            return self._run(x_TW, entries, own, source, lengths, picks)
-
-    def _run(
-        self,
-        x_TW: Tensor,
-        entries: Entries,
-        own: RowTables,
-        source: RowTables | None,
-        lengths: Tensor,
-        picks: np.ndarray,
-    ) -> Tensor:
         count, width = len(entries.positions), x_TW.shape[1]
         wanted = self.threads.pick(count, threads())
         self._make_room(count, entries.longest, wanted)

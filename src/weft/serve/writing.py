@@ -51,8 +51,8 @@ class WritingQueue:
         self._finished: deque[float] = deque(maxlen=_RECENT)  # when the last jobs ended
         self._is_full = False  # the engine could not start all jobs in its last step
         self._last_news: float | None = None  # None: the engine had nothing to do
-        self._held: list[tuple[Job, list[News]]] = []  # news that are not delivered yet
-        self._begun: set[int] = set()  # jobs whose first news were delivered, by identity
+        self._held: dict[Job, list[News]] = {}  # news that are not delivered yet
+        self._begun: set[Job] = set()  # unfinished jobs that have had news
         self._last_delivery = 0.0
 
     # On the event loop
@@ -143,27 +143,28 @@ class WritingQueue:
                 tokens = sum(len(one.tokens) for _, items in news for one in items)
                 self.token_seconds.add(now - self._last_news, tokens)
             self._last_news = now
-            self._held += news
-            if self._has_urgent(news) or now - self._last_delivery >= _DELIVERY_SECONDS:
-                self._last_delivery = now
-                self._call(self._deliver, self._held)
-                self._held = []
+            if ready := self._due(news, now):
+                self._call(self._deliver, ready)
         if not self.engine.has_work:
             self._last_news = None
 
-    def _has_urgent(self, news: list[tuple[Job, list[News]]]) -> bool:
-        """Whether an answer begins or ends here. Tokens between may wait for the next ones: every delivery wakes the
-        event loop and the client, which take the cores from the next step.
+    def _due(self, news: list[tuple[Job, list[News]]], now: float) -> list[tuple[Job, list[News]]]:
+        """What is delivered now: everything of a job when an answer of it begins or ends, the rest together from time
+        to time. Every delivery wakes the event loop and a client, which take the cores from the next step.
         """
-        is_urgent = not self.engine.has_work
+        urgent = []
         for job, items in news:
-            ends = any(one.finish is not None for one in items)
-            is_urgent = is_urgent or ends or id(job) not in self._begun
+            self._held.setdefault(job, []).extend(items)
+            if job not in self._begun or any(one.finish is not None for one in items):
+                urgent.append(job)
+            self._begun.add(job)
             if job.is_finished:
-                self._begun.discard(id(job))
-            else:
-                self._begun.add(id(job))
-        return is_urgent
+                self._begun.discard(job)
+        if now - self._last_delivery >= _DELIVERY_SECONDS:
+            self._last_delivery, ready = now, list(self._held.items())
+            self._held = {}
+            return ready
+        return [(job, self._held.pop(job)) for job in urgent]
 
     def abandon(self, problem: HTTPProblem) -> None:
         self._call(self._fail, problem)
