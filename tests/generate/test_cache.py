@@ -23,8 +23,8 @@ def check_steps(model: weft.Model, ready: Prepared) -> None:
     chance = np.random.default_rng(0)
     with torch.inference_mode():
         decoder = Decoder(ready, 2**22)
-        rows = [decoder.open(decoder.read_source(source)) for source in sources] if sources else []
-        rows = rows or [decoder.open() for _ in prompts]
+        rows = [decoder.open_row(decoder.read_source(source)) for source in sources] if sources else []
+        rows = rows or [decoder.open_row() for _ in prompts]
         logits = decoder.read([TokenChunk(row, text, 1) for row, text in zip(rows, texts, strict=True)])
         for step in range(20):
             expected = model.logits(sources, texts) if has_source else model.logits(texts)
@@ -113,7 +113,7 @@ def test_whole_bytes_write_nearly_the_same(pieces):
     with torch.inference_mode():
         ids = [pieces.tokenizer.encode(text) for text in texts]
         exact, rounded = (
-            decoder.read([TokenChunk(decoder.open(), row, 1) for row in ids]).log_softmax(-1)
+            decoder.read([TokenChunk(decoder.open_row(), row, 1) for row in ids]).log_softmax(-1)
             for decoder in (Decoder(prepared(pieces.network, int8=int8), 2**24) for int8 in (False, True))
         )
     assert 0 < (exact - rounded).abs().max() < 0.5

@@ -90,7 +90,7 @@ def test_generation_with_a_cache_equals_reading_everything_again(family, has_ker
     sources, texts = (SEQUENCES, [[0], [0], [0]]) if has_source else (None, [list(row) for row in SEQUENCES])
     with torch.inference_mode():
         decoder = Decoder(prepared(model.network), 2**22)
-        rows = [decoder.open(None if sources is None else decoder.read_source(sources[row])) for row in range(3)]
+        rows = [decoder.open_row(None if sources is None else decoder.read_source(sources[row])) for row in range(3)]
         logits = decoder.read([TokenChunk(row, text, 1) for row, text in zip(rows, texts, strict=True)])
         for step in range(8):
             expected = model.logits(sources, texts) if has_source else model.logits(texts)

@@ -31,7 +31,7 @@ def read_by_task(folder, text):
 def read_by_generate(folder, text, history=(), **given):
     model = library.load(folder)
     settings = {"max_new_tokens": 8, **given}
-    return model._writer().reader.read(text, "it", settings_of(settings), history).prompt
+    return model.writer().reader.read(text, "it", settings_of(settings), history).prompt
 
 
 @pytest.mark.parametrize("text", ["hello, it is Bob", "Bob sees cat 7 " * 40])

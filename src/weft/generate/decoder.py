@@ -112,7 +112,7 @@ class Decoder:
             store_source(self.stack, memory, self.source_pool, table)
         return Source(pages, len(tokens))
 
-    def open(self, source: Source | None = None, prompt: Ids = ()) -> Row:
+    def open_row(self, source: Source | None = None, prompt: Ids = ()) -> Row:
         """A new row. If its `prompt` begins as one that was read before, it starts with that one's pages."""
         row = Row(self._slot(), source)
         if source is not None:
@@ -125,14 +125,14 @@ class Decoder:
             row.tokens = list(prompt[: PAGE_TOKENS * len(row.pages)])
             self._tables = _set_row(self._tables, row.slot, row.pages)
         if self.recurrent is not None:
-            self.recurrent.open(row.slot)
+            self.recurrent.open_row(row.slot)
         return row
 
     def fork(self, row: Row) -> Row:
         """Another row with the same tokens, which shares their pages."""
         if self.pool is not None:
             self._publish(row)  # before they are shared: what is published may be replaced by a page that is known
-        other = self.open(row.source)
+        other = self.open_row(row.source)
         other.tokens, other.pages, other.published = list(row.tokens), list(row.pages), row.published
         if self.pool is not None:
             for page in row.pages:

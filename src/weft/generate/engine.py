@@ -121,7 +121,7 @@ class GenerationEngine:
         answer = self._new_answer(job, wave, wave.first)
         answer.copies = wave.answers
         context = answer.context()
-        answer.row = self.decoder.open(source, () if _scores_prompt(answer) else context)
+        answer.row = self.decoder.open_row(source, () if _scores_prompt(answer) else context)
         answer.pending = context[len(answer.row.tokens) :]
         if answer.index == 0:
             job.cached_tokens = len(answer.row.tokens)
@@ -239,7 +239,7 @@ class GenerationEngine:
         if answer.is_full:
             context = answer.context()
             source = answer.row.source
-            row = self.decoder.open(source, context)
+            row = self.decoder.open_row(source, context)
             self.decoder.close(answer.row)
             answer.row, answer.pending = row, context[len(row.tokens) :]
         else:
@@ -308,7 +308,7 @@ class GenerationEngine:
             infos = [info_of(token, number) for token, number in zip(text.tokens, text.log_probs, strict=True)]
             self._tell(job, News(index, whole or "", infos, text.finish))
         for index in range(len(found), job.n):  # a small vocabulary has no more texts of this length
-            self._end_empty(job, index, "length" if found else "cancelled")
+            self._tell(job, News(index, "", [], "length" if found else "cancelled"))
         job.search, job.ended = None, job.n
 
     def _tell_of(self, answer: ActiveAnswer) -> None:

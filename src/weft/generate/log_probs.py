@@ -127,7 +127,7 @@ def to_score(log_probs: list[float], text: str) -> Score:
 def log_probs_after(ready: Prepared, prompt: Ids, source: Ids | None, answers: Sequence[Ids]) -> list[float]:
     """Of each whole answer. The prompt is read once; all answers continue it."""
     decoder = Decoder(ready, _memory_for(ready, len(prompt), source, answers))
-    row = decoder.open(None if source is None else decoder.read_source(source))
+    row = decoder.open_row(None if source is None else decoder.read_source(source))
     first = decoder.read([TokenChunk(row, prompt, 1)]).log_softmax(-1)[0]
     totals = [float(first[answer[0]]) for answer in answers]
     for part in group_by_tokens([len(answer) for answer in answers], _SCORED_AT_A_TIME):

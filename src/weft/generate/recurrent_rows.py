@@ -22,7 +22,7 @@ class RecurrentRows:
             parameter.device
         )
 
-    def open(self, slot: int) -> None:
+    def open_row(self, slot: int) -> None:
         if slot >= self.state.shape[2]:
             self.state = torch.cat([self.state, torch.zeros_like(self.state)], dim=2)
         self.state[:, :, slot] = 0

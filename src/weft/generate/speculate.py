@@ -102,7 +102,7 @@ class DraftGuesser(Guesser):
         """The row without the guesses that were wrong. At least one token of the text is read again."""
         row = self.rows.get(answer)
         if row is None:
-            row = self.rows[answer] = self.decoder.open(None, text)
+            row = self.rows[answer] = self.decoder.open_row(None, text)
         pairs = zip(row.tokens, text[:-1], strict=False)
         same = next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(row.tokens), len(text) - 1))
         self.decoder.shorten(row, same)

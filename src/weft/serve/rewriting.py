@@ -9,14 +9,12 @@ from typing import Any
 from weft.errors import InputError
 from weft.tasks.example import Unusable
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.rewrite import TOP_P, Rewrite
 
 
 class Rewriter:
     def __init__(self, model: LoadedModel) -> None:
-        task = model.required_task
-        assert isinstance(task, Rewrite)
-        self.task, self.spec = task, model.input_spec
+        self.task: Any = model.required_task  # one that writes
+        self.spec = model.input_spec
 
     def prompts(self, texts: Sequence[str], *, truncate: bool = False) -> tuple[list[list[int]], int]:
         """The token ids of each prompt, and how many texts lost a part. Raises InputError."""
@@ -37,11 +35,9 @@ class Rewriter:
 
     def settings(self, max_new_tokens: int | None = None) -> dict[str, Any]:
         """Of the writer. Recommendations of the folder are left out, as `Model.predict` does."""
-        most = self.task.most_new if max_new_tokens is None else max_new_tokens
-        common = {"max_new_tokens": most, "repetition_penalty": 1.0}
-        if self.task.sample:
-            return {**common, "strategy": "sample", "top_p": TOP_P, "temperature": 1.0, "seed": 0}
-        return {**common, **({"beams": self.task.beams} if self.task.beams > 1 else {"strategy": "greedy"})}
+        own = {"repetition_penalty": 1.0, **({"temperature": 1.0} if self.task.sample else {})}
+        asked = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
+        return {**own, **self.task.writing_settings, **asked}
 
     def text(self, tokens: Sequence[int]) -> str:
         ends = set(self.spec.ends.end_ids)

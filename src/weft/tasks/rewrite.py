@@ -178,13 +178,18 @@ class Rewrite(Task):
     def answers(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> tuple[list[str], int]:
         inputs = self.inputs([replace(one, gold=None) for one in examples], spec)
         writer = Writer(prepared(network), prompts.PromptReader(network.architecture, spec.tokenizer, spec.ends), {})
-        settings: dict[str, Any] = {"beams": self.beams} if self.beams > 1 else {"strategy": "greedy"}
-        if self.sample:
-            settings = {"strategy": "sample", "top_p": TOP_P, "seed": 0}
-        written = writer.generate([one.ids.tolist() for one in inputs], max_new_tokens=self.most_new, **settings)
+        written = writer.generate([one.ids.tolist() for one in inputs], **self.writing_settings)
         ends = set(spec.ends.end_ids)
         texts = (spec.tokenizer.decode([token for token in ids if token not in ends]) for ids in written)
         return [text.strip() for text in texts], count_cut(inputs)
+
+    @property
+    def writing_settings(self) -> dict[str, Any]:
+        """Of the writer."""
+        settings: dict[str, Any] = {"beams": self.beams} if self.beams > 1 else {"strategy": "greedy"}
+        if self.sample:
+            settings = {"strategy": "sample", "top_p": TOP_P, "seed": 0}
+        return {**settings, "max_new_tokens": self.most_new}
 
     def losses(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> np.ndarray:
         """(N, 3): −log p, tokens and bytes of each gold text, or of the part of it that the input holds."""

@@ -219,7 +219,8 @@ def test_a_search_that_finds_too_few_texts_ends_all_the_same():
     model = make_random("gpt2", vocabulary=6)
     writer = model.writer()
     job = run_alone(writer, writer.job([1, 2], beams=10, n=10, max_new_tokens=1))
-    assert [bool(answer.tokens) for answer in job.found] == [True] * 6 + [False] * 4
+    assert [answer is not None for answer in job.found] == [True] * 6 + [False] * 4
+    assert job.is_finished
     with pytest.raises(InputError, match="exclude all tokens"):
         model.generate([1, 2], beams=2, no_repeat_ngram=1, max_new_tokens=10)
     with pytest.raises(InputError, match="No token can follow"):
