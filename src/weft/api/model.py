@@ -204,7 +204,7 @@ class Model(LoadedModel):
         summarize or reply reads texts framed as in training (prefix, separator), ids unchanged. `settings`: see
         `weft.generate.settings.Settings`: strategy ("greedy", "sample", "beam"), max_new_tokens, temperature, top_k,
         top_p, min_p, seed, beams, n, length_penalty, stop … `int8` quantizes the weights: nearly the same output,
-        faster in batches or without a C compiler.
+        faster.
         """
         return self.writer(int8).generate(prompts, details=details, progress=progress, **settings)
 

@@ -115,7 +115,7 @@ PromptTexts = Annotated[
 ]
 PromptFile = Annotated[Path | None, typer.Option(help="A file with one prompt per line. - is stdin.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Print the text while it is generated.")]
-Int8 = Annotated[bool, typer.Option("--int8", help="int8 weights: nearly the same output; faster in batches.")]
+Int8 = Annotated[bool, typer.Option("--int8", help="int8 weights: nearly the same output, faster.")]
 Choices = Annotated[
     list[str] | None, typer.Option(help="A candidate answer; the most probable one is printed. Repeatable.")
 ]

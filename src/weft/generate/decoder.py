@@ -149,16 +149,10 @@ class Decoder:
                 self.pool.leave(page)
         if row.source is not None:
             row.source.users -= 1
-            if row.source.users == 0:
-                self.drop_source(row.source)
+            if row.source.users == 0 and self.source_pool is not None:
+                for page in row.source.pages:
+                    self.source_pool.leave(page)
         self._free_slots.append(row.slot)
-
-    def drop_source(self, source: Source) -> None:
-        """Give back the pages of a source that no row uses."""
-        assert self.source_pool is not None
-        for page in source.pages:
-            self.source_pool.leave(page)
-        source.pages = []
 
     def shorten(self, row: Row, length: int) -> None:
         """Forget all tokens after the first `length`: guesses that were wrong."""

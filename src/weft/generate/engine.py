@@ -48,15 +48,24 @@ class EngineLoad(NamedTuple):
 
 class GenerationEngine:
     def __init__(
-        self, ready: Prepared, *, memory: int = DEFAULT_MEMORY, rows: int = MOST_ROWS, guesser: Guesser | None = None
+        self,
+        ready: Prepared,
+        *,
+        memory: int = DEFAULT_MEMORY,
+        rows: int = MOST_ROWS,
+        guesser: Guesser | None = None,
+        tell_seconds: float = 0.0,
     ) -> None:
-        """`memory`: bytes for keys and values. `rows`: answers at a time. `guesser`: for speculative decoding."""
+        """`memory`: bytes for keys and values. `rows`: answers at a time. `guesser`: for speculative decoding.
+        `tell_seconds`: between two news of a streamed answer, but for its first token and its end.
+        """
         with plain_inference(ready.network):
             self.decoder = Decoder(ready, memory)
         self.rows, self.admission, self.guesser = rows, Admission(self.decoder, rows), guesser or Guesser()
         self.vocabulary = ready.network.architecture.vocabulary
         self._running: list[ActiveAnswer] = []
         self._news: dict[Job, list[News]] = {}
+        self._tell_seconds, self._told_at, self._tells_all = tell_seconds, 0.0, True
         self._counts = dict.fromkeys(("prompt", "generated", "cached", "guessed", "accepted"), 0)
 
     def submit(self, job: Job) -> None:
@@ -81,7 +90,11 @@ class GenerationEngine:
         """One step. Returns what is new for each job."""
         with plain_inference(self.decoder.network):
             self._news = {}
-            self._end_early()
+            now = time.monotonic()
+            self._tells_all = now - self._told_at >= self._tell_seconds
+            if self._tells_all:
+                self._told_at = now
+            self._end_early(now)
             for job, wave in self.admission.admitted(len(self._running)):
                 self._start(job, wave)
             reading = self._with_guesses(self._planned())
@@ -89,9 +102,8 @@ class GenerationEngine:
                 self._advance(reading)
             return list(self._news.items())
 
-    def _end_early(self) -> None:
+    def _end_early(self, now: float) -> None:
         """Ends jobs that were cancelled, or whose time is over."""
-        now = time.monotonic()
         for job in self.admission.dropped():
             self._end_unstarted(job, why_ended(job, now) or "cancelled")
         for job in {one.job for one in self._running if why_ended(one.job, now)}:
@@ -244,7 +256,7 @@ class GenerationEngine:
             answer.row, answer.pending = row, context[len(row.tokens) :]
         else:
             answer.pending = [answer.tokens[-1]]
-        if answer.job.streams:
+        if answer.job.streams and (self._tells_all or not answer.told):
             self._tell_of(answer)
 
     def _finish(self, answer: ActiveAnswer, finish: Finish) -> None:

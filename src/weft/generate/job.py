@@ -120,7 +120,8 @@ class Job:
         """`most`: new tokens at most. `limit`: tokens of a context that slides. `keys`: of the answers' random numbers.
         `wants_prompt`: log-probabilities of the prompt's tokens. `reads_only`: of no others.
         """
-        self.prompt, self.source, self.settings, self.start_end = list(prompt), source, settings, start_end
+        self.prompt, self.source = list(prompt), None if source is None else list(source)
+        self.settings, self.start_end = settings, start_end
         self.most, self.limit, self.keys = most, limit, keys
         self.wants_log_probs = wants_log_probs or settings.top_log_probs > 0
         self.wants_prompt, self.reads_only, self.processors = wants_prompt, reads_only, processors
@@ -140,7 +141,7 @@ class Job:
     @property
     def prompt_ids(self) -> list[int]:
         """What was given to read: the prompt, or the encoder's source."""
-        return self.prompt if self.source is None else list(self.source)
+        return self.prompt if self.source is None else self.source
 
     @property
     def is_finished(self) -> bool:

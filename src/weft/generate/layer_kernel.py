@@ -22,6 +22,7 @@ from weft.generate.kernels import (
     data_address,
     load_generation_kernels,
 )
+from weft.generate.layouts import KernelLayout, LaidOutLinear
 from weft.generate.pages import PagePool, PageShape
 from weft.generate.thread_choice import ThreadChoice
 from weft.model.attention import AttentionSpec
@@ -153,10 +154,11 @@ class KernelStack:
         self.crosses = [block.cross for block in blocks]
         self.relative: RelativeBias | None = stack.relative
         self.norm = KernelNorm(stack.norm)
-        self.head = None
-        if head is not None and head.out is not None and (head.dense, head.norm) == (None, None):
-            self.head = KernelMatrix(head.out, int8=int8)
-            self.scale = head.spec.scale or 1.0
+        self.head: KernelMatrix | None = None
+        self.scale = 1.0
+        layout = head.out.layout if head is not None and isinstance(head.out, LaidOutLinear) else None
+        if head is not None and isinstance(layout, KernelLayout) and (head.dense, head.norm) == (None, None):
+            self.head, self.scale = layout.matrix, head.spec.scale or 1.0
         self.tokens, self.source = PageShape.of_tokens(stack), PageShape.of_source(stack) if stack.spec.cross else None
         self.angles: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
         self.lock, self.threads = threading.Lock(), ThreadChoice()

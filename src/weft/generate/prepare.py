@@ -46,13 +46,15 @@ def _prepare(network: Network, *, int8: bool) -> Prepared:
     ready: Any = _copied(network)
     if not on_cpu:
         return Prepared(ready, None)
+    for part in (ready.encoder, ready.heads):
+        if part is not None:
+            _lay_out(part, int8=int8)
     stack = None
     if ready.decoder is not None:
         head = ready.heads["seq2seq" if ready.architecture.is_encoder_decoder else "causal"]
         stack = kernel_stack_for(ready.decoder, head, int8=int8)
-    for part in (ready.encoder, ready.decoder if stack is None else None, ready.heads):
-        if part is not None:
-            _lay_out(part, int8=int8)
+        if stack is None:
+            _lay_out(ready.decoder, int8=int8)
     return Prepared(ready, stack)
 
 

@@ -139,7 +139,7 @@ class PromptReader:
             shown = ", ".join(repr(piece[:20]) for piece in list(dict.fromkeys(strange))[:10])
             raise InputError(f"{what} has characters this model has never seen: {shown}. Remove them.")
         if strange:
-            say(f"{what}: {len(strange)} tokens are unknown to this model.")
+            say(f"{what}: {len(strange)} unknown tokens.")
         ids = encoding.ids
         # Some tokenizers add an end token; a prompt that is continued must not have one.
         while (

@@ -14,20 +14,50 @@ from weft.generate.pages import pages_for
 from weft.generate.prepare import Prepared
 from weft.model.positions import longest
 
-_LONGEST_NGRAM, _LOOK_BACK = 3, 2048  # tokens
+_LONGEST_NGRAM = 3  # tokens
+
+
+class NGramIndex:
+    """Where each n-gram of a text occurred last, but for the one at its end."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.places: dict[tuple[int, ...], int] = {}  # of the token after it
+
+    def add(self, token: int) -> None:
+        for size in range(1, min(_LONGEST_NGRAM, len(self.tokens)) + 1):
+            self.places[tuple(self.tokens[-size:])] = len(self.tokens)
+        self.tokens.append(token)
+
+    def guess(self, most: int) -> list[int]:
+        """What followed the last earlier occurrence of the longest n-gram at the end."""
+        for size in range(min(_LONGEST_NGRAM, len(self.tokens) - 1), 0, -1):
+            place = self.places.get(tuple(self.tokens[-size:]))
+            if place is not None:
+                return self.tokens[place : place + most]
+        return []
 
 
 class Guesser:
     """Guesses by n-grams of prompt and text."""
 
+    def __init__(self) -> None:
+        self.indexes: dict[ActiveAnswer, NGramIndex] = {}
+
     def guess(self, answers: Sequence[ActiveAnswer]) -> None:
         """Sets `guesses` of each."""
         for answer in answers:
-            known = [*answer.job.prompt_ids[-_LOOK_BACK:], *answer.tokens[-_LOOK_BACK:]]
-            answer.guesses = guess_by_ngram(known, most_guesses(answer))
+            index = self.indexes.setdefault(answer, NGramIndex())
+            known = len(answer.job.prompt_ids)
+            for token in answer.job.prompt_ids[len(index.tokens) :]:
+                index.add(token)
+            for token in answer.tokens[len(index.tokens) - known :]:
+                index.add(token)
+            answer.guesses = index.guess(most_guesses(answer))
 
     def forget(self, answer: ActiveAnswer) -> None:
         """An answer has finished."""
+        self.indexes.pop(answer, None)
 
 
 def most_guesses(answer: ActiveAnswer) -> int:
@@ -36,18 +66,6 @@ def most_guesses(answer: ActiveAnswer) -> int:
     if answer.job.limit is not None:
         room = min(room, answer.job.limit - len(answer.job.prompt) - len(answer.tokens) + answer.begin)
     return max(0, min(answer.job.settings.speculate, room))
-
-
-def guess_by_ngram(tokens: Sequence[int], most: int) -> list[int]:
-    """What followed the last earlier occurrence of the longest n-gram at the end."""
-    if most <= 0:
-        return []
-    for size in range(min(_LONGEST_NGRAM, len(tokens) - 1), 0, -1):
-        end = list(tokens[-size:])
-        for begin in range(len(tokens) - size - 1, -1, -1):
-            if tokens[begin : begin + size] == end:
-                return list(tokens[begin + size : begin + size + most])
-    return []
 
 
 class DraftGuesser(Guesser):
@@ -61,6 +79,7 @@ class DraftGuesser(Guesser):
             )
         if draft.network.decoder is None or draft.network.architecture.is_encoder_decoder:
             raise InputError("A draft model is a Transformer decoder, such as GPT-2 or Llama.")
+        super().__init__()
         self.decoder = Decoder(draft, memory)
         self.rows: dict[ActiveAnswer, Row] = {}
         self.pages: dict[ActiveAnswer, int] = {}  # reserved for their longest texts

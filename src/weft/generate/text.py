@@ -23,22 +23,40 @@ class Text:
         self.prompt, self.tokens = list(prompt[-_TAIL_TOKENS:]), list[int]()
         # Tokens whose text is in `whole`, their text, and tokens whose text is not yet.
         self.known, self.known_text, self.fresh = list(self.prompt), tokenizer.decode(self.prompt), list[int]()
+        self.undecoded = list[int]()  # tokens that nobody has asked for the text of
         self.whole = ""  # complete characters
         self.shown = 0  # characters of it that were returned
         self.is_stopped = False
 
     def add(self, token: int) -> None:
         self.tokens.append(token)
-        self.fresh.append(token)
-        after = self.tokenizer.decode([*self.known, *self.fresh])
-        piece = _added(self.tokenizer, self.known_text, after, self.fresh)
-        if piece.endswith(_UNFINISHED) and len(self.fresh) < _TAIL_TOKENS:
-            return  # the next token may complete the character
-        self.known, self.known_text, self.fresh = [*self.known, *self.fresh], after, []
+        self.undecoded.append(token)
+        if self.stops:
+            self._decode()
+
+    def _decode(self) -> None:
+        """All undecoded tokens at once. If they end inside a character, one by one: those before it are complete."""
+        tokens, self.undecoded = self.undecoded, []
+        if not tokens or self._grow(tokens):
+            return
+        for token in tokens:
+            # The next token may complete the character, but not for ever.
+            if not self._grow([token], anyway=len(self.fresh) + 1 >= _TAIL_TOKENS):
+                self.fresh.append(token)
+
+    def _grow(self, tokens: Sequence[int], *, anyway: bool = False) -> bool:
+        """Whether the text with these tokens ends with a complete character; then it is taken."""
+        fresh = [*self.fresh, *tokens]
+        after = self.tokenizer.decode([*self.known, *fresh])
+        piece = _added(self.tokenizer, self.known_text, after, fresh)
+        if piece.endswith(_UNFINISHED) and not anyway:
+            return False
+        self.known, self.known_text, self.fresh = [*self.known, *fresh], after, []
         if len(self.known) > 2 * _CONTEXT_TOKENS:  # not at every token: decoding again costs time
             self.known = self.known[-_CONTEXT_TOKENS:]
             self.known_text = self.tokenizer.decode(self.known)
         self._take(piece)
+        return True
 
     def _take(self, piece: str) -> None:
         if self.drops_space and piece:
@@ -51,6 +69,7 @@ class Text:
 
     def ready(self) -> str:
         """New text that no later token can change."""
+        self._decode()
         held = 0 if self.is_stopped else self._held()
         piece = self.whole[self.shown : len(self.whole) - held]
         self.shown += len(piece)
@@ -66,6 +85,7 @@ class Text:
 
     def rest(self) -> str:
         """The remaining text, after the last token."""
+        self._decode()
         if not self.is_stopped:
             whole = new_text(self.tokenizer, self.prompt, self.tokens)
             left = new_text(self.tokenizer, self.known, self.fresh)

@@ -35,12 +35,14 @@ class Writer:
         """`recommended`: the folder's generation_config.json. `draft`: a smaller model for speculative decoding."""
         self.ready, self.reader, self.recommended, self.draft = ready, reader, recommended, draft
 
-    def engine(self, *, memory: int = DEFAULT_MEMORY, rows: int = MOST_ROWS) -> GenerationEngine:
-        """`memory`: bytes for keys and values. `rows`: answers at a time."""
+    def engine(
+        self, *, memory: int = DEFAULT_MEMORY, rows: int = MOST_ROWS, tell_seconds: float = 0.0
+    ) -> GenerationEngine:
+        """As `GenerationEngine`."""
         guesser = Guesser()
         if self.draft is not None:
             guesser = DraftGuesser(self.draft, memory, self.reader.vocabulary)
-        return GenerationEngine(self.ready, memory=memory, rows=rows, guesser=guesser)
+        return GenerationEngine(self.ready, memory=memory, rows=rows, guesser=guesser, tell_seconds=tell_seconds)
 
     def job(
         self,

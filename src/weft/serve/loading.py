@@ -7,7 +7,7 @@ from weft.generate.engine import MOST_ROWS
 from weft.serve.limits import ServiceLimits
 from weft.serve.reading import ReadingQueue
 from weft.serve.served import ServedModel
-from weft.serve.writing import WritingQueue
+from weft.serve.writing import DELIVERY_SECONDS, WritingQueue
 
 
 def load_models(
@@ -41,7 +41,7 @@ def serve_models(
         queue = None
         if name in writing:
             writer = model.writer(int8=int8, draft=draft)
-            engine = writer.engine(memory=memory // len(writing), rows=MOST_ROWS)
+            engine = writer.engine(memory=memory // len(writing), rows=MOST_ROWS, tell_seconds=DELIVERY_SECONDS)
             queue = WritingQueue(writer, engine, MOST_ROWS, limits.queue)
         found.append(ServedModel(name, model, ReadingQueue(model, most_waiting=limits.queue), queue))
     return found

@@ -21,7 +21,9 @@ from weft.serve.histogram import WeightedHistogram
 
 _LONGEST_WAIT = 60  # seconds that a client is told to wait at most
 _RECENT = 64  # finished jobs that the rate is measured over
-_DELIVERY_SECONDS = 0.03  # between deliveries, unless an answer begins or ends
+# Between two deliveries to a stream, but for its first token and its end: each wakes the event loop and a client, which
+# take the cores from the next step.
+DELIVERY_SECONDS = 0.03
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -50,10 +52,8 @@ class WritingQueue:
         self._preparing = 0  # requests that are admitted and being tokenized
         self._finished: deque[float] = deque(maxlen=_RECENT)  # when the last jobs ended
         self._is_full = False  # the engine could not start all jobs in its last step
-        self._last_news: float | None = None  # None: the engine had nothing to do
-        self._held: dict[Job, list[News]] = {}  # news that are not delivered yet
-        self._begun: set[Job] = set()  # unfinished jobs that have had news
-        self._last_delivery = 0.0
+        self._last_tokens: float | None = None  # when they were generated; None: the engine had nothing to do
+        self._generated = 0  # tokens so far
 
     # On the event loop
 
@@ -136,35 +136,16 @@ class WritingQueue:
 
     def step(self) -> None:
         news = self.engine.step()
-        self._is_full = self.engine.load.waiting > 0
+        load, now = self.engine.load, time.monotonic()
+        self._is_full = load.waiting > 0
+        if tokens := load.generated_tokens - self._generated:
+            if self._last_tokens is not None:
+                self.token_seconds.add(now - self._last_tokens, tokens)
+            self._last_tokens, self._generated = now, load.generated_tokens
         if news:
-            now = time.monotonic()
-            if self._last_news is not None:
-                tokens = sum(len(one.tokens) for _, items in news for one in items)
-                self.token_seconds.add(now - self._last_news, tokens)
-            self._last_news = now
-            if ready := self._due(news, now):
-                self._call(self._deliver, ready)
+            self._call(self._deliver, news)
         if not self.engine.has_work:
-            self._last_news = None
-
-    def _due(self, news: list[tuple[Job, list[News]]], now: float) -> list[tuple[Job, list[News]]]:
-        """What is delivered now: everything of a job when an answer of it begins or ends, the rest together from time
-        to time. Every delivery wakes the event loop and a client, which take the cores from the next step.
-        """
-        urgent = []
-        for job, items in news:
-            self._held.setdefault(job, []).extend(items)
-            if job not in self._begun or any(one.finish is not None for one in items):
-                urgent.append(job)
-            self._begun.add(job)
-            if job.is_finished:
-                self._begun.discard(job)
-        if now - self._last_delivery >= _DELIVERY_SECONDS:
-            self._last_delivery, ready = now, list(self._held.items())
-            self._held = {}
-            return ready
-        return [(job, self._held.pop(job)) for job in urgent]
+            self._last_tokens = None
 
     def abandon(self, problem: HTTPProblem) -> None:
         self._call(self._fail, problem)
