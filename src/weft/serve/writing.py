@@ -23,7 +23,7 @@ _LONGEST_WAIT = 60  # seconds that a client is told to wait at most
 _RECENT = 64  # finished jobs that the rate is measured over
 # Between two deliveries to a stream, but for its first token and its end: each wakes the event loop and a client, which
 # take the cores from the next step.
-DELIVERY_SECONDS = 0.03
+DELIVERY_SECONDS = 0.05
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0)
 
 
