@@ -87,10 +87,11 @@ def main() -> None:
     screen.print(
         '  weft generate runs/quickstart/model "To be" --stream --temperature 0.8 --max-new-tokens 1000 --slide'
     )
-    screen.print("  weft serve runs/quickstart/model runs/quickstart-bert/model      both, for any OpenAI client")
     screen.print("  weft info runs/quickstart-bert/model                  the model; transformers can open it, too")
     screen.print("  weft pretrain recipes/quickstart.yml model.width=192 pretrain.budget=10m -o runs/wider")
     screen.print("  weft pretrain recipes/quickstart-zh.yml               唐诗")
+    screen.print("Try these models and watch these runs in a browser, at http://127.0.0.1:8000:")
+    screen.print(f"  weft serve {' '.join(f'runs/{name}/model' for name in STEPS)} --runs runs")
 
 
 def prepare_afresh(name: str) -> float:

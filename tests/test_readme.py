@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,23 +91,38 @@ def test_figures_are_those_of_the_benchmarks():
     assert set(figures) <= set(re.findall(r"\*\*(\d\.\d+)×\*\*", results))
 
 
-def test_the_service_of_the_readme_answers(place):
-    """The blocks marked bash and py: the command runs beside the others, at a free port."""
-    (shell,), (code,) = blocks(ENGLISH, "bash"), blocks(ENGLISH, "py")
-    command, request = shell.strip().split("\n")
+@contextmanager
+def started(command, place):
+    """The address of a service whose command is in the README, at a free port."""
     arguments = shlex.split(command, comments=True)[1:]
-    started = [sys.executable, "-m", "weft", *arguments, "--port", "0", "--json"]
-    with subprocess.Popen(started, cwd=place, stdout=subprocess.PIPE, text=True) as server:
+    line = [sys.executable, "-m", "weft", *arguments, "--port", "0", "--json"]
+    with subprocess.Popen(line, cwd=place, stdout=subprocess.PIPE, text=True) as server:
         try:
-            address = json.loads(server.stdout.readline())["address"]
-            here = "http://127.0.0.1:8000"
-            body = shlex.split(request.replace(here, address))
-            sent = urllib.request.Request(body[1], body[-1].encode(), {"Content-Type": "application/json"})
-            with urllib.request.urlopen(sent) as answer:
-                assert json.load(answer)["usage"]["completion_tokens"] > 0
-            done = subprocess.run([sys.executable, "-c", code.replace(here, address)], capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-            assert done.stdout.endswith("2\n")
+            yield json.loads(server.stdout.readline())["address"]
         finally:
             server.send_signal(signal.SIGTERM)
     assert server.returncode == 0
+
+
+def test_the_service_of_the_readme_answers(place):
+    """The first block marked bash, and the one marked py."""
+    (shell, _), (code,) = blocks(ENGLISH, "bash"), blocks(ENGLISH, "py")
+    command, request = shell.strip().split("\n")
+    with started(command, place) as address:
+        here = "http://127.0.0.1:8000"
+        body = shlex.split(request.replace(here, address))
+        sent = urllib.request.Request(body[1], body[-1].encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(sent) as answer:
+            assert json.load(answer)["usage"]["completion_tokens"] > 0
+        done = subprocess.run([sys.executable, "-c", code.replace(here, address)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith("2\n")
+
+
+@pytest.mark.parametrize("command", blocks(ENGLISH, "bash")[1].strip().split("\n"))
+def test_the_page_of_the_readme_is_there(command, place):
+    with started(command, place) as address:
+        asked = urllib.request.Request(address, headers={"Accept": "text/html"})
+        with urllib.request.urlopen(asked) as page, urllib.request.urlopen(f"{address}/runs") as runs:
+            assert b"/page/app.js" in page.read()
+            assert {run["name"] for run in json.load(runs)["runs"]} >= {"quickstart", "quickstart-bert"}

@@ -8,6 +8,7 @@
     model.predict(["one text", "another"])   # a fine-tuned model's answers
     model.embed(["one text", "another"])     # a vector per text
     weft.evaluate(model, "test.tsv")         # how good it is
+    weft.export(model, "gguf", "folder")     # for llama.cpp; or "onnx", "ctranslate2"
 
 Importing weft imports nothing heavy; torch comes with the first model. A program that imports torch itself should
 import weft first, which sets how torch's threads wait for each other (docs/budget.md).
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
     from weft.commands.evaluate import evaluate_model as evaluate
     from weft.commands.stages import finetune_recipe as finetune
     from weft.commands.stages import pretrain_recipe as pretrain
+    from weft.exports.gguf.read import import_gguf
+    from weft.exports.run import export_model as export
 
 prepare_openmp()  # before torch is imported
 
 __version__ = VERSION
 __all__ = [
     "Filled", "FolderError", "InputError", "Model", "RecipeError", "WeftError",
-    "create", "evaluate", "finetune", "load", "pretrain",
+    "create", "evaluate", "export", "finetune", "import_gguf", "load", "pretrain",
 ]  # fmt: skip
 
 _LAZY = {
@@ -43,6 +46,8 @@ _LAZY = {
     "pretrain": "commands.stages:pretrain_recipe",
     "finetune": "commands.stages:finetune_recipe",
     "evaluate": "commands.evaluate:evaluate_model",
+    "export": "exports.run:export_model",
+    "import_gguf": "exports.gguf.read:import_gguf",
 }
 
 

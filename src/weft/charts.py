@@ -12,6 +12,7 @@ _WIDTH, _HEIGHT = 860, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 96, 12, 34
 _MOST_POINTS = 600
 _numbers = count()
+_VALUES = ("ID", "DATA", "AXIS", "WIDE", "LEFT", "END", "LOW", "HIGH")  # in the script, to be filled in
 _STYLE = "<style>text{font:12px sans-serif;fill:#667085}.grid{stroke:#e4e7ec}.cursor{visibility:hidden}</style>"
 
 _SCRIPT = """
@@ -84,6 +85,23 @@ def _filled(script: str, values: dict[str, Any]) -> str:
     """Fills in all values in one pass, as a value may contain another's name. `<` could end the script."""
     told = {name: json.dumps(value).replace("<", "\\u003c") for name, value in values.items()}
     return re.sub(rf"\b({'|'.join(told)})\b", lambda found: told[found[1]], script)
+
+
+def is_chart_script(text: str) -> bool:
+    """Whether this is the script of a chart with some values, and nothing else."""
+    first, *rest = re.split(rf"\b(?:{'|'.join(_VALUES)})\b", _SCRIPT)
+    if not text.startswith(first):
+        return False
+    place = len(first)
+    try:
+        for part in rest:
+            _, place = json.JSONDecoder().raw_decode(text, place)
+            if not text.startswith(part, place):
+                return False
+            place += len(part)
+    except (ValueError, RecursionError):
+        return False
+    return place == len(text)
 
 
 def standalone(lines: list[Curve], axis: str) -> str:

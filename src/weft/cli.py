@@ -16,6 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from weft.commands import options as opt
+from weft.commands.export_options import export, import_model
+from weft.commands.page_options import watch_page
 from weft.commands.printing import as_json_line, print_facts, print_lines, print_next
 from weft.commands.serve_options import serve
 from weft.errors import InputError, WeftError
@@ -120,7 +122,7 @@ def tokenizer(
 
 @app.command()
 def pretrain(
-    recipe: opt.RecipeFile,
+    recipe: opt.RecipeOrRun,
     settings: opt.Changes = None,
     resume: opt.Resume = False,
     output: opt.RunFolder = None,
@@ -137,7 +139,7 @@ def pretrain(
 
 @app.command()
 def finetune(
-    recipe: opt.RecipeFile,
+    recipe: opt.RecipeOrRun,
     settings: opt.Changes = None,
     resume: opt.Resume = False,
     output: opt.RunFolder = None,
@@ -304,6 +306,9 @@ def generate(
 
 
 app.command()(serve)
+app.command("page")(watch_page)
+app.command()(export)
+app.command("import")(import_model)
 
 
 @app.command()

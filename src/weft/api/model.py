@@ -17,7 +17,7 @@ from weft.generate.prompts import PromptReader
 from weft.generate.scorer import Normalize, Scorer
 from weft.generate.start_end_tokens import StartEndTokens, read_start_end_tokens
 from weft.generate.writer import Writer
-from weft.interchange.folder import OWN_FORMAT, Description, save_format, write_model
+from weft.interchange.folder import OWN_FORMAT, Description, config_files_of, save_format, write_model
 from weft.model.families import design
 from weft.model.heads import mean_of_each
 from weft.model.network import create_network
@@ -96,6 +96,10 @@ class Model(LoadedModel):
             say(f"{folder}: {OWN_FORMAT}")
         return saved_as
 
+    def config_files(self) -> dict[str, bytes]:
+        """config.json and, for a model that writes, generation_config.json, as `save` writes them."""
+        return config_files_of(self.network, self._described())
+
     def _described(self) -> Description:
         """With the tokenizer's ids of the special tokens, where config.json has none."""
         if self._tokenizer is None:
@@ -120,7 +124,7 @@ class Model(LoadedModel):
         if targets is None and self.network.architecture.is_encoder_decoder:
             if kind == "seq2seq":
                 raise InputError("An encoder–decoder needs targets as well: model.logits(sources, targets).")
-            targets = [[self._start_end.start_id or 0, *sequence[:-1]] for sequence in sequences]
+            targets = [[self.start_end.start_id or 0, *sequence[:-1]] for sequence in sequences]
         head = self.network.head(kind)
         return arrays_of(self.network, sequences, targets, segments, head, one_row=head.spec.pool != "every")
 
@@ -255,10 +259,11 @@ class Model(LoadedModel):
     @property
     def _prompt_reader(self) -> PromptReader:
         framing = Framing.of(self.facts.get("task"))
-        return PromptReader(self.network.architecture, self._tokenizer, self._start_end, framing)
+        return PromptReader(self.network.architecture, self._tokenizer, self.start_end, framing)
 
     @property
-    def _start_end(self) -> StartEndTokens:
+    def start_end(self) -> StartEndTokens:
+        """The tokens that begin and end a text."""
         architecture = self.network.architecture
         return read_start_end_tokens(
             self._described().config,

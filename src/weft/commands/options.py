@@ -32,6 +32,9 @@ AnswerFile = Annotated[Path | None, _output("A file for the predictions (.jsonl)
 
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
 RecipeFile = Annotated[Path, typer.Argument(help="A recipe (.yml).")]
+RecipeOrRun = Annotated[
+    Path, typer.Argument(help="A recipe (.yml); with --resume also the run folder.", metavar="RECIPE")
+]
 Changes = Annotated[list[str] | None, typer.Argument(help="Changes to the recipe: key=value, such as model.layers=6.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest complete checkpoint.")]
 InfoPath = Annotated[

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from weft.commands import options as opt
+from weft.errors import InputError
 
 
 def _limit(help: str, minimum: float) -> Any:
@@ -30,6 +31,10 @@ Cors = Annotated[
     list[str] | None, typer.Option(help="Origin of pages that may use it, such as https://example.org. Repeatable.")
 ]
 Memory = Annotated[str, typer.Option(help="Memory for keys and values, for all models that write: 2GB, 512MB …")]
+RunsToWatch = Annotated[Path | None, typer.Option("--runs", help="A folder of runs to watch on the page.")]
+AllowControl = Annotated[
+    bool, typer.Option("--allow-control", help="Let the page stop and resume runs; otherwise it only watches.")
+]
 LogRequests = Annotated[bool, typer.Option("--log-requests", help="Print a line per request; never texts.")]
 
 Queue = Annotated[int | None, _limit("Requests that wait for each model; more are answered with 429. Default: 64.", 1)]
@@ -56,6 +61,8 @@ def serve(
     memory: Memory = "2GB",
     int8: opt.Int8 = False,
     draft: ServedDraft = None,
+    runs: RunsToWatch = None,
+    allow_control: AllowControl = False,
     log_requests: LogRequests = False,
     queue: Queue = None,
     timeout: Timeout = None,
@@ -70,8 +77,11 @@ def serve(
     """Serve models over HTTP: OpenAI's routes, embeddings, every task; many requests at once."""
     from weft.commands.serve import serve_folders
 
+    if allow_control and runs is None:
+        raise InputError("--allow-control goes with --runs: it is about the runs that are watched.")
     limits = {"queue": queue, "seconds": timeout, "shutdown_seconds": shutdown_timeout, "body_bytes": max_body}
     limits |= {"answers": max_answers, "tokens": max_tokens, "requests": max_requests, "connections": max_connections}
     access: dict[str, Any] = {"key_file": api_key_file, "allowed_hosts": allowed_host or [], "origins": cors or []}
     options: dict[str, Any] = {"memory": memory, "int8": int8, "draft": draft, "logs": log_requests, "as_json": as_json}
+    options |= {"runs": runs, "allow_control": allow_control}
     serve_folders(models, host=host, port=port, **access, **options, limits=limits)

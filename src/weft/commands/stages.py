@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError, as_items, as_path, refuse_address
+from weft.errors import FolderError, InputError, as_items, as_path, refuse_address
+from weft.folders import MANIFEST, known_facts
 from weft.recipe.file import check_recipe, read_recipe
 from weft.recipe.recipe import Recipe
 
@@ -31,12 +32,13 @@ def pretrain_recipe(
 
     `recipe`: a .yml file, or a dictionary with the same sections. Paths in it are relative to the file, or to the
     current folder. `overrides`: changes to single keys. `output`: the run folder; default: runs/NAME. `resume`:
-    continue from the newest checkpoint. Raises RecipeError before any work if a setting is wrong.
+    continue from the newest checkpoint; then `recipe` may also be the run folder. Raises RecipeError before any work if
+    a setting is wrong.
     """
     from weft.train.pretrain import pretrain
 
-    read, base = open_recipe(recipe, overrides)
-    return RunResults(pretrain(read, base, run_folder_of(read, output), resume=resume))
+    read, base, folder = _opened(recipe, overrides, output, resume=resume)
+    return RunResults(pretrain(read, base, folder, resume=resume))
 
 
 def finetune_recipe(
@@ -48,8 +50,8 @@ def finetune_recipe(
     """
     from weft.tasks.learning.finetune import finetune
 
-    read, base = open_recipe(recipe, overrides)
-    return RunResults(finetune(read, base, run_folder_of(read, output), resume=resume))
+    read, base, folder = _opened(recipe, overrides, output, resume=resume)
+    return RunResults(finetune(read, base, folder, resume=resume))
 
 
 def open_recipe(recipe: RecipeSource, overrides: Overrides = ()) -> tuple[Recipe, Path]:
@@ -63,6 +65,42 @@ def open_recipe(recipe: RecipeSource, overrides: Overrides = ()) -> tuple[Recipe
         raise InputError(f"A recipe is the path of a .yml file or a dictionary, not {type(recipe).__name__}.")
     path = Path(recipe)
     return read_recipe(path, changes), path.parent
+
+
+def _opened(
+    recipe: RecipeSource, overrides: Overrides, output: str | Path | None, *, resume: bool
+) -> tuple[Recipe, Path, Path]:
+    """The recipe, the folder that its paths are relative to, and the run folder."""
+    if resume and isinstance(recipe, str | Path) and Path(recipe).is_dir():
+        if overrides or output is not None:
+            raise InputError(f"{recipe} is resumed as it was started: without changes, in its own folder.")
+        return open_run(Path(recipe))
+    read, base = open_recipe(recipe, overrides)
+    return read, base, run_folder_of(read, output)
+
+
+def open_run(folder: Path) -> tuple[Recipe, Path, Path]:
+    """A run's own recipe, the folder that its paths are relative to, and the run folder."""
+    facts = known_facts(folder)
+    if facts.get("kind") != "run":
+        raise FolderError(f"{folder} holds no run to resume.")
+    asked, base = facts.get("asked"), facts.get("base")
+    if not isinstance(asked, dict) or not isinstance(base, str):
+        raise FolderError(
+            f"{folder} does not tell where its recipe was: an earlier version of weft began it. Resume it with the "
+            f"recipe: weft pretrain RECIPE -o {folder} --resume."
+        )
+    return _as_given(asked, str(folder / MANIFEST)), Path(base), folder
+
+
+def _as_given(settings: dict[str, Any], where: str) -> Recipe:
+    """The recipe of which these are the `given_settings`. Defaults among them were not set by the user: some may not
+    be.
+    """
+    tree = check_recipe(settings, (), where).model_dump(exclude_defaults=True)
+    if "build" in tree.get("corpus", {}):
+        tree["corpus"]["build"] = settings["corpus"]["build"]  # there null is a setting
+    return check_recipe(tree, (), where)
 
 
 def run_folder_of(recipe: Recipe, output: str | Path | None) -> Path:

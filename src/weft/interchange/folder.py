@@ -156,15 +156,24 @@ def write_model(
     tensors |= {name: tensors[original].clone() for name, original in network_plan.copies.items()}
     with replace_folder(folder, mark="config.json", ours=MODEL_FILES) as new:
         write_tensors(tensors, new / SINGLE_FILE)
-        (new / "config.json").write_bytes(to_json(config))
-        if (generation := _generation_config(network.architecture, config)) is not None:
-            (new / _GENERATION_FILE).write_bytes(to_json({**generation, **description.generation}))
-        for name, data in (files or {}).items():
+        for name, data in {**_config_files(config, network, description), **(files or {})}.items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_bytes(data)
         known = {"weft": VERSION, "kind": "model", "family": network.architecture.family, **(facts or {})}
         (new / MANIFEST).write_bytes(to_json(manifest(new, **known)))
     return config["model_type"]
+
+
+def config_files_of(network: Network, description: Description) -> dict[str, bytes]:
+    """config.json and, for a model that writes, generation_config.json."""
+    return _config_files(_describe(network, description)[0], network, description)
+
+
+def _config_files(config: dict[str, Any], network: Network, description: Description) -> dict[str, bytes]:
+    files = {"config.json": to_json(config)}
+    if (generation := _generation_config(network.architecture, config)) is not None:
+        files[_GENERATION_FILE] = to_json({**generation, **description.generation})
+    return files
 
 
 def save_format(network: Network, description: Description) -> str:

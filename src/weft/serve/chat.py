@@ -100,11 +100,9 @@ _Framed = tuple[str | list[int], Sequence[Turn]]  # what the model reads: a prom
 
 def _framing(body: ChatRequest, served: ServedModel) -> Callable[[], _Framed]:
     """Raises HTTPProblem (400) for a model that does not converse."""
-    writer = writing_of(served).writer
-    if served.chat_template is not None:
+    if served.chat_by == "template":
         return lambda: (_templated(body, served), ())
-    framing = writer.reader.framing
-    if framing is not None and framing.is_reply:
+    if served.chat_by == "reply":
         return lambda: conversation_of(body.messages)
     message = (
         f"The model {served.name} has no chat template and was not tuned to reply, so it does not converse. Use "

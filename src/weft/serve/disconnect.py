@@ -11,6 +11,7 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.types import Receive
 
+DIRECT_WRITE = "weft.write"  # the key of a scope: writes a part of a body at once, if the connection can take it
 _Result = TypeVar("_Result")
 
 

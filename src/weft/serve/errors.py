@@ -77,7 +77,9 @@ def problem_of(error: BaseException) -> HTTPProblem:
 
 def _invalid(error: ValidationError) -> HTTPProblem:
     """The first error, by the name of its field. Values are not repeated: they may be long."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    # Of the branches of a union, the one that has the right types comes first.
+    found = sorted(errors, key=lambda one: one["type"].endswith("_type"))
     places = [_place(one["loc"]) for one in found]
     param, message = places[0], found[0]["msg"]
     if found[0]["type"] == "value_error":
@@ -91,4 +93,9 @@ def _invalid(error: ValidationError) -> HTTPProblem:
 def _place(location: tuple[int | str, ...]) -> str:
     """`messages.0.content`, without the branches of unions that pydantic tried."""
     parts = [str(part) for part in location]
-    return ".".join(part for part in parts if not (part.lower().startswith(_BRANCHES) or part in _TYPE_NAMES))
+    return ".".join(part for part in parts if not (part.lower().startswith(_BRANCHES) or _is_type(part)))
+
+
+def _is_type(part: str) -> bool:
+    """The name of a type or of a model of ours; fields are not capitalized."""
+    return part in _TYPE_NAMES or part[:1].isupper()

@@ -4,12 +4,13 @@ What changes with every token is counted by the engine and the queues, and read 
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from weft.serve.writing import WritingQueue
+if TYPE_CHECKING:  # which imports torch
+    from weft.serve.writing import WritingQueue
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -20,7 +21,7 @@ class _Writes(Protocol):
     def name(self) -> str: ...
 
     @property
-    def writing(self) -> WritingQueue | None: ...
+    def writing(self) -> "WritingQueue | None": ...
 
 
 class ServiceMetrics:

@@ -3,13 +3,14 @@
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.serve.embeddings import check_dimensions, encoded_vector
 from weft.serve.read_requests import json_answer, read_suggestions, read_task, read_vectors
 from weft.serve.readers import unit_vectors
-from weft.serve.scores import score_labels, score_similarity
+from weft.serve.scores import score_labels, score_similarities
 from weft.serve.served import ServedModel
 from weft.serve.task_formats import (
     AnswerParameters,
@@ -46,14 +47,12 @@ async def labels(request: Request, served: ServedModel, body: LabelRequest) -> R
 async def sentence_similarity(request: Request, served: ServedModel, body: SimilarityRequest) -> Response:
     truncate = bool(body.parameters and body.parameters.truncate)
     listed = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    found = [
-        await score_similarity(request, served, one.source_sentence, one.sentences, truncate=truncate) for one in listed
-    ]
-    values = [one.values for one in found]
+    compared = [(one.source_sentence, one.sentences) for one in listed]
+    found = await score_similarities(request, served, compared, truncate=truncate)
     return await json_answer(
         request,
-        lambda: values if isinstance(body.inputs, list) else values[0],
-        truncated=sum(one.truncated for one in found),
+        lambda: found.rows if isinstance(body.inputs, list) else found.rows[0],
+        truncated=found.truncated,
     )
 
 
@@ -118,6 +117,12 @@ def _spans(shown: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def intents(request: Request, served: ServedModel, body: IntentRequest) -> Response:
     found = await read_task(request, served, "intent", [{"words": text} for text in body.texts])
+    top = None if body.parameters is None else body.parameters.top_k
+
+    def best_intents(probabilities: np.ndarray) -> list[dict[str, Any]]:
+        task: Any = found.reader.task
+        order = np.argsort(-probabilities, kind="stable")[:top]
+        return [{"label": task.intents[number], "score": float(probabilities[number])} for number in order]
 
     def answer() -> Any:
         rows = []
@@ -126,7 +131,8 @@ async def intents(request: Request, served: ServedModel, body: IntentRequest) ->
             slots = defaultdict(list)
             for one in _entities(example, tags):
                 slots[one.pop("entity_group")].append(one)
-            rows.append({"intent": shown["intent"], "score": shown["score"], "slots": slots})
+            row = {"intent": shown["intent"], "score": shown["score"], "slots": slots}
+            rows.append(row if top is None else {**row, "intents": best_intents(probabilities)})
         return body.one_or_all(rows)
 
     return await json_answer(request, answer)

@@ -33,11 +33,14 @@ class Rewriter:
             )
         return [one.ids.tolist() for one in inputs], len(cut)
 
-    def settings(self, max_new_tokens: int | None = None) -> dict[str, Any]:
+    def settings(self, max_new_tokens: int | None = None, beams: int | None = None, n: int = 1) -> dict[str, Any]:
         """Of the writer. Recommendations of the folder are left out, as `Model.predict` does."""
-        own = {"repetition_penalty": 1.0, **({"temperature": 1.0} if self.task.sample else {})}
-        asked = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
-        return {**own, **self.task.writing_settings, **asked}
+        most = {"max_new_tokens": max_new_tokens or self.task.most_new}
+        if beams is None and self.task.sample:
+            return {"repetition_penalty": 1.0, "temperature": 1.0, **self.task.writing_settings, **most, "n": n}
+        beams = max(beams or self.task.beams, n)
+        search = {"beams": beams, "n": n} if beams > 1 else {"strategy": "greedy"}
+        return {"repetition_penalty": 1.0, **search, **most}
 
     def text(self, tokens: Sequence[int]) -> str:
         ends = set(self.spec.ends.end_ids)

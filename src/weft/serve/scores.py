@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -40,6 +41,12 @@ class LabelScores:
 
 class ServedScores(NamedTuple):
     values: list[float]
+    tokens: int
+    truncated: int
+
+
+class SimilarityRows(NamedTuple):
+    rows: list[list[float]]  # per source sentence
     tokens: int
     truncated: int
 
@@ -93,12 +100,26 @@ async def score_similarity(
     request: Request, served: ServedModel, source: str, sentences: Sequence[str], *, truncate: bool = False
 ) -> ServedScores:
     """As a model tuned for similarity predicts it; by other models, the cosine of the vectors."""
+    found = await score_similarities(request, served, [(source, sentences)], truncate=truncate)
+    return ServedScores(found.rows[0], found.tokens, found.truncated)
+
+
+async def score_similarities(
+    request: Request, served: ServedModel, compared: Sequence[tuple[str, Sequence[str]]], *, truncate: bool = False
+) -> SimilarityRows:
+    """Of several texts with lists of others. A text that occurs several times has one vector."""
+    pairs = [(source, one) for source, sentences in compared for one in sentences]
     if "similarity" in served.reading.readers.abilities:
-        found = await score_labels(request, served, [(source, one) for one in sentences], truncate=truncate)
-        return ServedScores([row[0].score for row in found.rows], found.tokens, found.truncated)
-    vectors = await read_vectors(request, served, [source, *sentences], truncate=truncate)
-    first, *others = unit_vectors(np.stack(vectors.vectors))
-    return ServedScores([float(first @ other) for other in others], vectors.tokens, vectors.truncated)
+        found = await score_labels(request, served, pairs, truncate=truncate)
+        values, tokens, truncated = [row[0].score for row in found.rows], found.tokens, found.truncated
+    else:
+        places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair))}
+        vectors = await read_vectors(request, served, list(places), truncate=truncate)
+        units = unit_vectors(np.stack(vectors.vectors))
+        values = [float(units[places[first]] @ units[places[second]]) for first, second in pairs]
+        tokens, truncated = vectors.tokens, vectors.truncated
+    rest = iter(values)
+    return SimilarityRows([list(islice(rest, len(sentences))) for _, sentences in compared], tokens, truncated)
 
 
 async def score_relevance(

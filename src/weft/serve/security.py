@@ -21,6 +21,8 @@ from weft.serve.errors import HTTPProblem, Overloaded
 from weft.serve.limits import ServiceLimits
 
 OPEN_PATHS = ("/health",)  # without a key: load balancers ask for it
+PAGE_FILES = "/page/"  # the page's own files: a browser cannot send a key before it has them
+REPORT_FRAMES = "/report/"  # what follows is a ticket, which only those with a key are given: a frame sends no key
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _LEAST_KEY = 16  # characters
 
@@ -136,7 +138,7 @@ class KeyCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        if scope["path"] not in OPEN_PATHS and not self.security.knows_key(headers):
+        if not _is_open(scope["path"], headers) and not self.security.knows_key(headers):
             raise HTTPProblem(
                 401,
                 "The key is missing or wrong. Send it as: Authorization: Bearer KEY.",
@@ -146,6 +148,17 @@ class KeyCheck:
         if scope["method"] == "POST":
             _check_is_json(headers)
         await self.app(scope, receive, send)
+
+
+def _is_open(path: str, headers: Headers) -> bool:
+    """Whether a path needs no key: it shows nothing of models, runs or users, or is a secret itself."""
+    is_page = path.startswith((PAGE_FILES, REPORT_FRAMES)) or (path == "/" and wants_page(headers))
+    return path in OPEN_PATHS or is_page
+
+
+def wants_page(headers: Headers) -> bool:
+    """Whether a browser asks for a page, rather than a program for JSON."""
+    return "text/html" in headers.get("accept", "")
 
 
 def _check_is_json(headers: Headers) -> None:

@@ -6,21 +6,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from weft.api.model import Model
 from weft.errors import FolderError, suggest
-from weft.generate.chat_template import ChatTemplate
-from weft.generate.engine import GenerationEngine
-from weft.generate.writer import Writer
 from weft.serve.errors import HTTPProblem, Unavailable
 from weft.serve.limits import ServiceLimits
 from weft.serve.metrics import ServiceMetrics
-from weft.serve.reading import ReadingQueue
-from weft.serve.token_text import TokenTexts
 from weft.serve.worker import Worker
-from weft.serve.writing import WritingQueue
-from weft.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # a service without models (weft page) does without torch
+    from weft.api.model import Model
+    from weft.generate.chat_template import ChatTemplate
+    from weft.generate.engine import GenerationEngine
+    from weft.generate.writer import Writer
+    from weft.serve.reading import ReadingQueue
+    from weft.serve.token_text import TokenTexts
+    from weft.serve.writing import WritingQueue
+    from weft.tokenizer.tokenizer import Tokenizer
 
 _Result = TypeVar("_Result")
 _TOKENIZING_THREADS = 2
@@ -32,33 +34,50 @@ class ServedModel:
     """`writing` is None for a model that does not write: an encoder."""
 
     name: str
-    model: Model
-    reading: ReadingQueue
-    writing: WritingQueue | None = None
+    model: "Model"
+    reading: "ReadingQueue"
+    writing: "WritingQueue | None" = None
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
-    def writer(self) -> Writer | None:
+    def writer(self) -> "Writer | None":
         return None if self.writing is None else self.writing.writer
 
     @property
-    def engine(self) -> GenerationEngine | None:
+    def engine(self) -> "GenerationEngine | None":
         return None if self.writing is None else self.writing.engine
 
     @cached_property
-    def token_texts(self) -> TokenTexts:
+    def token_texts(self) -> "TokenTexts":
+        from weft.serve.token_text import TokenTexts
+
         return TokenTexts(self.tokenizer, self.model.network.architecture.vocabulary)
 
     @property
-    def tokenizer(self) -> Tokenizer | None:
+    def tokenizer(self) -> "Tokenizer | None":
         try:
             return self.model.tokenizer
         except FolderError:
             return None
 
     @cached_property
-    def chat_template(self) -> ChatTemplate | None:
+    def chat_template(self) -> "ChatTemplate | None":
+        from weft.generate.chat_template import ChatTemplate
+
         return None if self.tokenizer is None else ChatTemplate.of(self.tokenizer)
+
+    @property
+    def chat_by(self) -> Literal["template", "reply"] | None:
+        """What frames a conversation: the model's chat template, or the way it was tuned to reply. None: neither.
+
+        Raises InputError for a template that cannot be used.
+        """
+        if self.writer is None:
+            return None
+        if self.chat_template is not None:
+            return "template"
+        framing = self.writer.reader.framing
+        return "reply" if framing is not None and framing.is_reply else None
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Empty without a tokenizer."""
@@ -76,6 +95,10 @@ class Service:
 
     def pick(self, name: str | None) -> ServedModel:
         """The model of this name; the first one if there is no name. Raises HTTPProblem (404)."""
+        if not self.models:
+            raise HTTPProblem(
+                404, "No model is served here, only runs are watched.", param="model", code="model_not_found"
+            )
         if name is None:
             return next(iter(self.models.values()))
         if name in self.models:

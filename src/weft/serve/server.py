@@ -20,9 +20,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from weft.progress import say
 from weft.serve.app import ServiceApp
 from weft.serve.arguments import BACKLOG
+from weft.serve.disconnect import DIRECT_WRITE
 from weft.serve.errors import HTTPProblem, Unavailable
 from weft.serve.limits import ServiceLimits
-from weft.serve.stream import DIRECT_WRITE
 
 _SWITCH_SECONDS = 0.0005
 _DRAIN_SECONDS = 5.0  # to read the rest of a body that was refused, so that the client sees the answer

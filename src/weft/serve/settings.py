@@ -55,6 +55,7 @@ class WritingRequest(RequestBody):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     no_repeat_ngram: int | None = Field(None, ge=1, le=1_000)
+    slide: bool | None = Field(None, description="write beyond the context: when it is full, its older half is dropped")
     speculate: int | None = Field(None, ge=0, le=64, description="tokens guessed ahead; the text is the same")
     logit_bias: dict[str, float] | None = Field(None, description="added to the scores of token ids")
     bad_words: list[ShortText] | None = Field(None, description="words of one token that are never written")
@@ -123,6 +124,7 @@ class WritingRequest(RequestBody):
             "frequency_penalty": self.frequency_penalty,
             "repetition_penalty": self.repetition_penalty,
             "no_repeat_ngram": self.no_repeat_ngram,
+            "slide": self.slide,
             "speculate": self.speculate,
             "logit_bias": {int(token): bias for token, bias in (self.logit_bias or {}).items()} or None,
             **self._strategy(),

@@ -5,10 +5,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from weft.errors import InputError
 from weft.serve.metrics import CONTENT_TYPE
 from weft.serve.openapi import RouteEntry
 from weft.serve.served import ServedModel, Service
 from weft.version import VERSION
+
+_MOST_LABELS = 1_000
+_RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty")  # by a folder
 
 
 async def list_models(request: Request) -> Response:
@@ -33,7 +37,42 @@ def _described(served: ServedModel) -> dict[str, Any]:
         "parameters": model.parameters_count,
         "task": None if model.task is None else model.task.name,
         "writes": served.writing is not None,
+        **_abilities(served),
     }
+
+
+def _abilities(served: ServedModel) -> dict[str, Any]:
+    """What a client can offer for the model: its tasks with their labels and settings, chat, masks, vectors."""
+    model, task = served.model, served.model.task
+    labels = getattr(task, "labels", ())
+    return {
+        "abilities": list(served.reading.readers.abilities),
+        "labels": list(labels[:_MOST_LABELS]),
+        "threshold": getattr(task, "threshold", None),  # of a model that gives a text several labels
+        "chat": _chat(served),
+        "mask": None if served.tokenizer is None else served.tokenizer.special.get("mask"),
+        "vector_size": model.network.width,
+        "defaults": _defaults(served),
+        "task_settings": _task_settings(served),
+    }
+
+
+def _chat(served: ServedModel) -> str | None:
+    try:
+        return served.chat_by
+    except InputError:  # a template that cannot be used
+        return None
+
+
+def _defaults(served: ServedModel) -> dict[str, Any]:
+    """What the folder recommends for settings of generation that a request does not give."""
+    given = served.model.description.generation if served.writing is not None else {}
+    return {name: given[name] for name in _RECOMMENDED if isinstance(given.get(name), int | float)}
+
+
+def _task_settings(served: ServedModel) -> dict[str, Any] | None:
+    task = served.model.task
+    return None if task is None or not task.writes else served.reading.readers.rewriter(task.name).settings()
 
 
 async def health(request: Request) -> Response:
@@ -60,7 +99,7 @@ async def openapi_document(request: Request) -> Response:
     return JSONResponse(request.app.state.openapi)
 
 
-async def index(request: Request) -> Response:
+async def service_index(request: Request) -> Response:
     service: Service = request.app.state.service
     return JSONResponse(
         {
@@ -87,5 +126,4 @@ def status_routes() -> list[RouteEntry]:
         RouteEntry("/ready", "GET", ready, "Whether it takes requests", None, "ready; 503 if it is not.", tag=tag),
         RouteEntry("/metrics", "GET", metrics_text, "Prometheus metrics", None, "Prometheus' text format.", tag=tag),
         RouteEntry("/openapi.json", "GET", openapi_document, "This document", None, "OpenAPI 3.1.", tag=tag),
-        RouteEntry("/", "GET", index, "What is here", None, "Models and routes.", tag=tag),
     ]

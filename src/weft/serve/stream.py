@@ -19,13 +19,12 @@ from starlette.types import Receive, Scope, Send
 
 from weft.generate.job import Job, News
 from weft.serve.answers import JobListener, Usage, ended_badly
-from weft.serve.disconnect import ClientGone, unless_gone, wait_until_gone
+from weft.serve.disconnect import DIRECT_WRITE, ClientGone, unless_gone, wait_until_gone
 from weft.serve.errors import HTTPProblem
 from weft.serve.generation import observe, prepare_jobs, submit_jobs, writing_of
 from weft.serve.limits import ServiceLimits
 from weft.serve.served import ServedModel
 
-DIRECT_WRITE = "weft.write"  # the key of a scope: writes a part of a body at once, if the connection can take it
 _DONE = b"data: [DONE]\n\n"
 _PING = b": ping\n\n"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # or nginx would collect the events

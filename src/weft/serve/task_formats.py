@@ -113,8 +113,12 @@ class AnswerRequest(TaskRequest):
     parameters: AnswerParameters | None = None
 
 
+class IntentParameters(TaskParameters):
+    top_k: int | None = Field(None, ge=1, le=_MOST_LABELS, description="also the best intents, as `intents`")
+
+
 class IntentRequest(TextsRequest):
-    parameters: TaskParameters | None = None
+    parameters: IntentParameters | None = None
 
 
 class FillParameters(TaskParameters):
@@ -128,6 +132,10 @@ class FillRequest(TextsRequest):
 
 class RewriteParameters(TaskParameters):
     max_new_tokens: int | None = Field(None, ge=1, description="default: as the model was tuned")
+    num_beams: int | None = Field(None, ge=1, le=64, description="of a beam search; default: as the model was tuned")
+    num_return_sequences: int | None = Field(
+        None, ge=1, le=64, description="texts per input, each with its score: the mean log-probability of its tokens"
+    )
     truncate: bool | None = None
     truncation: Literal["do_not_truncate", "longest_first", "only_first", "only_second"] | None = Field(
         None, description="Hugging Face's name for truncate"

@@ -1,12 +1,14 @@
 """The tasks that write, in Hugging Face's shapes: translations, summaries, replies, and text that goes on."""
 
 from collections.abc import Awaitable, Callable
+from statistics import fmean
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.generate.job import Job
+from weft.serve.answers import WrittenAnswer
 from weft.serve.errors import HTTPProblem
 from weft.serve.generation import write_whole, writing_of
 from weft.serve.read_requests import json_answer
@@ -21,21 +23,34 @@ def rewritten(task: str) -> Callable[[Request, ServedModel, Any], Awaitable[Resp
 
     async def rewrite(request: Request, served: ServedModel, body: RewriteRequest) -> Response:
         wanted = body.parameters or RewriteParameters()
+        n, has_scores = wanted.num_return_sequences or 1, wanted.num_return_sequences is not None
         rewriter, queue = served.reading.readers.rewriter(task), writing_of(served)
         truncated = 0
 
         def make_jobs() -> list[Job]:
             nonlocal truncated
             prompts, truncated = rewriter.prompts(body.texts, truncate=wanted.truncates)
-            settings = rewriter.settings(wanted.max_new_tokens)
-            return [queue.writer.job(prompt, **settings) for prompt in prompts]
+            settings = rewriter.settings(wanted.max_new_tokens, wanted.num_beams, n)
+            return [queue.writer.job(prompt, log_probs=has_scores, **settings) for prompt in prompts]
 
-        _check_count(request, len(body.texts))
+        _check_count(request, len(body.texts) * n)
         written = await write_whole(request, served, make_jobs)
-        texts = [rewriter.text([token.id for token in one.tokens]) for one in written.answers]
-        return await json_answer(request, lambda: [{_WRITTEN[task]: text} for text in texts], truncated=truncated)
+
+        def answer() -> list[Any]:
+            shown = []
+            for one in written.answers:
+                text = {_WRITTEN[task]: rewriter.text([token.id for token in one.tokens])}
+                shown.append({**text, "score": _mean_log_prob(one)} if has_scores else text)
+            is_flat = n == 1 or isinstance(body.inputs, str)
+            return shown if is_flat else [shown[start : start + n] for start in range(0, len(shown), n)]
+
+        return await json_answer(request, answer, truncated=truncated)
 
     return rewrite
+
+
+def _mean_log_prob(written: WrittenAnswer) -> float | None:
+    return fmean(token.log_prob for token in written.tokens) if written.tokens else None
 
 
 async def generate(request: Request, served: ServedModel, body: GenerateRequest) -> Response:

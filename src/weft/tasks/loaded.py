@@ -86,6 +86,11 @@ class LoadedModel:
         return found if isinstance(found, dict) else {}
 
     @property
+    def own_tokenizer(self) -> Tokenizer | None:
+        """None: the model takes token ids only."""
+        return self._tokenizer
+
+    @property
     def tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
             raise FolderError(

@@ -23,7 +23,7 @@ from weft.objectives.objective import Batch, Objective
 from weft.tokens.order import Order
 from weft.train.batches import StepBatches
 from weft.train.checkpoints import CHECKPOINTS
-from weft.train.engine import Engine
+from weft.train.engine import Diverged, Engine
 from weft.train.prefetch import Prefetcher
 from weft.train.processes import Processes
 from weft.train.signals import stop_signals
@@ -103,7 +103,11 @@ def train(
     with closing(loop.open_log()), stop_signals() as asked:
         ahead = Prefetcher(make, loop.state.step) if prefetches(device.type) else nullcontext(make)
         with ahead as batches_of:
-            interrupted = loop.run(batches_of, asked)
+            try:
+                interrupted = loop.run(batches_of, asked)
+            except Diverged as error:  # the log should tell why it ends here
+                loop.log.note(str(error))
+                raise
     step = loop.state.step
     if interrupted:
         raise Interrupted(f"Stopped at step {step:,} of {loop.spec.steps:,}. --resume, or weft run again, continues.")

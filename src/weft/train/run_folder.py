@@ -120,6 +120,7 @@ def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         for made in ("tokenizer", "tokens"):  # perhaps of another corpus
             shutil.rmtree(folder / made, ignore_errors=True)
         facts = {"weft": VERSION, "kind": "run", "asked": asked, "inputs": fingerprint(recipe, base)}
+        facts["base"] = str(base.resolve())  # where the recipe's paths begin, to resume from the folder alone
         write_file(folder / MANIFEST, to_json(facts))
 
 

@@ -1,0 +1,46 @@
+"""`weft export` and `weft import`."""
+
+from pathlib import Path
+from typing import Any
+
+from weft.api.model import load
+from weft.errors import needs
+from weft.exports.run import export_model
+from weft.exports.target import Comparison
+
+
+def export_folder(
+    model: Path, to: str, output: Path, precision: str | None, *, compare: bool
+) -> tuple[dict[str, Any], str]:
+    """What was written, as facts to print, and a command that uses it."""
+    result = export_model(load(model, "cpu"), to, output, precision=precision, compare=compare)
+    facts = {
+        "verdict": verdict_of(result.comparison, asked=compare),
+        "export": str(result.folder),
+        "target": result.target,
+        "precision": result.precision,
+        "megabytes": result.megabytes,
+        "compared": None if result.comparison is None else result.comparison.facts(),
+        **result.facts,
+    }
+    return {key: value for key, value in facts.items() if value is not None}, result.next_step
+
+
+def verdict_of(found: Comparison | None, *, asked: bool) -> str:
+    """How near the export is to weft, in one sentence."""
+    if found is None:
+        return "Written. Not compared with weft: its runtime is not installed." if asked else "Written. Not compared."
+    parts = []
+    if found.logits is not None:
+        scale = "" if found.scale is None else f" (the largest is {found.scale:.3g})"
+        parts.append(f"outputs differ from weft's by at most {found.logits:.2g}{scale}")
+    if found.same_tokens is not None:
+        parts.append(f"{found.same_tokens:.0%} of the greedy tokens are equal")
+    return f"Runs in {found.runtime}: {'; '.join(parts)}." if parts else f"Written for {found.runtime}."
+
+
+def import_file(file: Path, output: Path) -> dict[str, Any]:
+    needs("gguf", "gguf", "to read GGUF files")
+    from weft.exports.gguf.read import import_gguf
+
+    return import_gguf(file, output)

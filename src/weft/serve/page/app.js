@@ -1,0 +1,117 @@
+// The page: a bar with the two rooms (Try, Watch), language and theme. Each room is a module, loaded when it is entered.
+
+import { ask, onKeyNeeded, ServiceError, serviceKey } from "./api.js";
+import { html, render, useEffect, useState } from "./lib/preact.js";
+import { linkTo, useKept, useRoute } from "./state.js";
+import { LANGUAGES, loadLanguage, preferredLanguage, t } from "./words.js";
+
+const ROOMS = { try: () => import("./try/room.js"), watch: () => import("./watch/room.js") };
+
+function App({ start }) {
+  const route = useRoute();
+  const [language, setLanguage] = useState(preferredLanguage());
+  const [theme, setTheme] = useKept("theme", "auto");
+  const [needsKey, setNeedsKey] = useState(false);
+  const [service, setService] = useState(start);
+  const [room, setRoom] = useState({ name: null, Room: null });
+  const rooms = [service?.models?.length ? "try" : null, service?.runs ? "watch" : null].filter(Boolean);
+  const name = rooms.includes(route.parts[0]) ? route.parts[0] : rooms[0];
+
+  useEffect(() => onKeyNeeded(() => setNeedsKey(true)), []);
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme;
+  }, [theme]);
+  useEffect(() => {
+    if (!name) return undefined;
+    let isCurrent = true;
+    Promise.all([ROOMS[name](), loadLanguage(language, ["common", name])]).then(([module]) => {
+      if (isCurrent) setRoom({ name, Room: module.default });
+    });
+    return () => {
+      isCurrent = false;
+    };
+  }, [name, language]);
+
+  const choose = async (chosen) => {
+    localStorage.setItem("weft.language", chosen);
+    await loadLanguage(chosen, ["common", ...(name ? [name] : [])]);
+    setLanguage(chosen);
+  };
+  const enter = async (key) => {
+    serviceKey.set(key);
+    const found = await ask("/page.json");
+    setNeedsKey(false);
+    setService(found);
+  };
+
+  return html`
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>${t("skip")}</a>
+    <header class="top">
+      <a class="logo" href="#/"><img src="/page/icon.svg" alt="" width="26" height="26" /> weft</a>
+      <nav aria-label=${t("rooms")}>
+        ${rooms.map((one) => html`<a key=${one} href=${linkTo([one])} aria-current=${one === name ? "page" : undefined}>${t(`room.${one}`)}</a>`)}
+      </nav>
+      <div class="choices">
+        <select aria-label=${t("theme")} value=${theme} onChange=${(event) => setTheme(event.target.value)}>
+          ${["auto", "light", "dark"].map((one) => html`<option key=${one} value=${one}>${t(`theme.${one}`)}</option>`)}
+        </select>
+        <select aria-label=${t("language")} value=${language} onChange=${(event) => choose(event.target.value)}>
+          ${Object.entries(LANGUAGES).map(([key, shown]) => html`<option key=${key} value=${key} lang=${key}>${shown}</option>`)}
+        </select>
+      </div>
+    </header>
+    <main id="main" tabindex="-1">
+      ${needsKey
+        ? html`<${KeyForm} onEnter=${enter} />`
+        : !service
+          ? html`<p class="error" role="alert">${t("unreachable")}</p>`
+          : !name
+            ? html`<p class="empty">${t("nothing")}</p>`
+            : room.name === name && html`<${room.Room} key=${name} service=${service} route=${route} language=${language} />`}
+    </main>`;
+}
+
+function KeyForm({ onEnter }) {
+  const [key, setKey] = useState("");
+  const [error, setError] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      await onEnter(key.trim());
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  return html`<form class="card narrow" onSubmit=${submit}>
+    <h2>${t("key.title")}</h2>
+    <label for="key">${t("key.label")}</label>
+    <input id="key" type="password" autocomplete="off" value=${key} onInput=${(event) => setKey(event.target.value)} />
+    ${error && html`<p class="error" role="alert">${error.message}</p>`}
+    <button class="primary">${t("key.enter")}</button>
+  </form>`;
+}
+
+async function start() {
+  await loadLanguage(preferredLanguage(), ["common"]);
+  let found = null;
+  let isLocked = false;
+  try {
+    found = await ask("/page.json");
+  } catch (error) {
+    isLocked = error instanceof ServiceError && error.status === 401;
+  }
+  const place = document.getElementById("app");
+  render(html`<${isLocked ? Locked : App} start=${found} />`, place);
+}
+
+/** Until a key is given, nothing is known of the service. */
+function Locked() {
+  const [found, setFound] = useState(null);
+  const enter = async (key) => {
+    serviceKey.set(key);
+    setFound(await ask("/page.json"));
+  };
+  return found ? html`<${App} start=${found} />` : html`<main id="main"><${KeyForm} onEnter=${enter} /></main>`;
+}
+
+start();
