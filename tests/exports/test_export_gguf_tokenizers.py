@@ -211,14 +211,14 @@ def test_merges_in_an_order_that_scores_cannot_give_are_refused():
 def test_a_tokenizer_larger_than_the_model_is_refused():
     tokenizer = train_tokenizer([ALICE], "bpe", 500, family="llama")
     model = weft.create("llama", layers=1, width=32, heads=1, vocabulary=400)
-    model.own_tokenizer = tokenizer
+    model._tokenizer = tokenizer
     assert why_not_gguf(model, "fp32") == "its tokenizer has 500 tokens, the model 400."
 
 
 def test_rows_without_a_token_have_names(tmp_path: Path):
     tokenizer = train_tokenizer([ALICE], "bpe", 500, family="llama")
     model = weft.create("llama", layers=1, width=32, heads=1, vocabulary=512)
-    model.own_tokenizer = tokenizer
+    model._tokenizer = tokenizer
     write_gguf_file(model, tmp_path / "model.gguf", "fp32")
     with LlamaServer(tmp_path / "model.gguf") as server:
         assert server.token_ids("Alice was") == tokenizer.encode("Alice was")

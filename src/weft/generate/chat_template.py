@@ -34,7 +34,7 @@ class ChatTemplate:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "ChatTemplate | None":
         """None if the tokenizer's folder has no template."""
-        source = _source(tokenizer.files)
+        source = tokenizer.chat_template
         return (
             None if source is None else cls(source, {f"{role}_token": text for role, text in tokenizer.special.items()})
         )
@@ -58,19 +58,6 @@ class ChatTemplate:
         if len(text) > _MOST_CHARACTERS:
             raise InputError(f"The conversation has {len(text):,} characters; the limit is {_MOST_CHARACTERS:,}.")
         return text
-
-
-def _source(files: Mapping[str, bytes]) -> str | None:
-    if "chat_template.jinja" in files:
-        return files["chat_template.jinja"].decode("utf-8", "replace")
-    try:
-        found = json.loads(files.get("tokenizer_config.json", b"{}")).get("chat_template")
-    except (ValueError, AttributeError):
-        return None
-    if isinstance(found, list):  # several templates with names
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) else None
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -1,5 +1,6 @@
 """A tokenizer: the engine of the `tokenizers` library, the special tokens by role, and its original files."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,20 @@ class Tokenizer:
         for encoding in encodings:
             encoding.truncate(room)
         return [self.engine.post_process(encoding).ids for encoding in encodings]
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja program that makes a text of a conversation, if the files have one."""
+        if "chat_template.jinja" in self.files:
+            return self.files["chat_template.jinja"].decode("utf-8", "replace")
+        try:
+            found = json.loads(self.files.get("tokenizer_config.json", b"{}")).get("chat_template")
+        except (ValueError, AttributeError):
+            return None
+        if isinstance(found, list):  # several templates with names
+            named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+            found = named.get("default")
+        return found if isinstance(found, str) else None
 
     def saved_files(self) -> dict[str, bytes]:
         """The original files, unchanged; a new tokenizer.json if there are none."""

@@ -1,27 +1,12 @@
 """The chat template of a model: that of its tokenizer, or one that frames turns as weft framed them in training."""
 
-import json
-
 from weft.api.model import Model
 from weft.generate.framing import Framing
 
 
 def chat_template(model: Model) -> str | None:
     """A Jinja program. None: the model was not tuned to reply."""
-    return None if model.own_tokenizer is None else _from_files(model.own_tokenizer.files) or _from_framing(model)
-
-
-def _from_files(files: dict[str, bytes]) -> str | None:
-    if "chat_template.jinja" in files:
-        return files["chat_template.jinja"].decode("utf-8", "replace")
-    try:
-        found = json.loads(files.get("tokenizer_config.json", b"{}")).get("chat_template")
-    except (ValueError, AttributeError):
-        return None
-    if isinstance(found, list):  # several templates with names
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) else None
+    return None if model.own_tokenizer is None else model.own_tokenizer.chat_template or _from_framing(model)
 
 
 def _from_framing(model: Model) -> str | None:
