@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.api.model import load
-from weft.errors import needs
+from weft.errors import needs, refuse_address
 from weft.exports.run import export_model
 from weft.exports.target import Comparison
 
@@ -13,6 +13,7 @@ def export_folder(
     model: Path, to: str, output: Path, precision: str | None, *, compare: bool
 ) -> tuple[dict[str, Any], str]:
     """What was written, as facts to print, and a command that uses it."""
+    refuse_address(output)  # before the model is read
     result = export_model(load(model, "cpu"), to, output, precision=precision, compare=compare)
     facts = {
         "verdict": verdict_of(result.comparison, asked=compare),
