@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from weft.api.fill import Filled
     from weft.api.model import Model, create, load
     from weft.commands.evaluate import evaluate_model as evaluate
+    from weft.commands.export import import_file as import_gguf
     from weft.commands.stages import finetune_recipe as finetune
     from weft.commands.stages import pretrain_recipe as pretrain
-    from weft.exports.gguf.read import import_gguf
     from weft.exports.run import export_model as export
 
 prepare_openmp()  # before torch is imported
@@ -47,7 +47,7 @@ _LAZY = {
     "finetune": "commands.stages:finetune_recipe",
     "evaluate": "commands.evaluate:evaluate_model",
     "export": "exports.run:export_model",
-    "import_gguf": "exports.gguf.read:import_gguf",
+    "import_gguf": "commands.export:import_file",
 }
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from watching import line
 from weft.watch import curves as curves_module
+from weft.watch import line_tail as line_tail_module
 from weft.watch.curves import MOST_METRIC_ROWS, RunCurves, projected
 from weft.watch.line_tail import LONGEST_LINE, LineTail
 from weft.watch.log_lines import LogGlance, ShareCurve, log_end
@@ -96,9 +97,9 @@ changes = st.one_of(
 def test_a_file_is_read_in_pieces_as_it_is_read_whole(tmp_path_factory, steps, piece):
     """Appended, with a half-written last line, cut, or replaced as a resumed run does it."""
     folder = tmp_path_factory.mktemp("run")
-    file, before = folder / "metrics.jsonl", curves_module._PIECE
+    file, before = folder / "metrics.jsonl", line_tail_module._BLOCK
     found, data = RunCurves(folder), b""
-    curves_module._PIECE = piece
+    line_tail_module._BLOCK = piece
     try:
         for (what, given_value), is_seen in steps:
             if what in ("append", "half"):
@@ -117,7 +118,7 @@ def test_a_file_is_read_in_pieces_as_it_is_read_whole(tmp_path_factory, steps, p
                 found.advance(1 << 40)
                 check(found, data)
     finally:
-        curves_module._PIECE = before
+        line_tail_module._BLOCK = before
 
 
 def test_lines_that_are_too_long_are_counted_and_passed_over(tmp_path: Path):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.api.model import load
-from weft.errors import needs, refuse_address
+from weft.errors import as_path, needs, refuse_address
 from weft.exports.run import export_model
 from weft.exports.target import Comparison
 
@@ -40,8 +40,9 @@ def verdict_of(found: Comparison | None, *, asked: bool) -> str:
     return f"Runs in {found.runtime}: {'; '.join(parts)}." if parts else f"Written for {found.runtime}."
 
 
-def import_file(file: Path, output: Path) -> dict[str, Any]:
+def import_file(file: str | Path, output: str | Path) -> dict[str, Any]:
+    """Writes the model of a GGUF file as a folder that `weft.load` opens. Returns facts about it."""
     needs("gguf", "gguf", "to read GGUF files")
     from weft.exports.gguf.read import import_gguf
 
-    return import_gguf(file, output)
+    return import_gguf(as_path(file, "The file"), as_path(output, "The folder"))

@@ -18,7 +18,7 @@ def export_model(
 ) -> ExportResult:
     """Writes the model for another program: `export_model(model, "gguf", "exported", precision="q8_0")`.
 
-    `to`: onnx, ctranslate2 or gguf. `precision`: default: that of the weights. Raises InputError with the reason if the
+    `to`: onnx, ctranslate2 or gguf. `precision`: default: fp32. Raises InputError with the reason if the
     target cannot take the model.
     """
     target, place = find_target(to), check_place(as_path(folder, "The folder"), mark=MANIFEST)

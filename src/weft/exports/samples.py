@@ -25,8 +25,7 @@ def sample_sequences(model: Model, lengths: Sequence[int] = LENGTHS, *, longest:
     limit = min(one for one in (model.longest, longest, MOST_LENGTH) if one is not None)
     chosen = sorted({length for length in (*lengths, limit) if length <= limit})
     vocabulary = model.network.architecture.vocabulary
-    tokenizer = model.own_tokenizer
-    special = set() if tokenizer is None else {tokenizer.id_of(role) for role in tokenizer.special}
+    special = set() if model.own_tokenizer is None else set(model.own_tokenizer.special_ids)
     ordinary = [number for number in range(vocabulary) if number not in special] or [0]
     draw = random.Random(0)  # noqa: S311 (not for secrets)
     return [draw.choices(ordinary, k=length) for length in chosen]

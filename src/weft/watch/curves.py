@@ -27,7 +27,6 @@ _MOST_POINTS = 100_000  # of a key that is only in some lines
 _MOST_KEYS, _LONGEST_KEY = 60, 80
 _MOST_SAMPLES, SAMPLE_LETTERS = 100, 4_000
 _LARGEST_STEP = 10**15
-_PIECE = 1 << 18  # bytes that are parsed at a time
 _COLUMNS = (*X_AXES, *EVERY_LINE)
 _KNOWN = frozenset((*_COLUMNS, "sample"))
 _SCAN: Any = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -75,19 +74,14 @@ class RunCurves:
 
     def advance(self, most: int = 1 << 20) -> None:
         """Reads about `most` bytes more. Raises OSError if the file cannot be read."""
-        while most > 0:
-            restarts = self.tail.restarts
-            lines, is_end = self.tail.read(_PIECE)
-            if self.tail.restarts != restarts:
+        for piece in self.tail.pieces(most):
+            if piece.is_restart:
                 self.generation += 1
                 self._forget()
-            for line in lines:
+            for line in piece.lines:
                 self._add(line)
             self._store()
-            self.is_complete = is_end
-            if is_end:
-                return
-            most -= _PIECE
+            self.is_complete = piece.is_end
 
     def points(self, key: str, x: str, begin: float = 0.0) -> tuple[Floats, Floats]:
         """The points of a key: on the x axis (rising), and its values. Those before `begin` may be left out."""

@@ -6,13 +6,21 @@ nothing is locked, and a file that has not changed costs one stat().
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from weft.watch.plain_files import FileStamp, open_plain, read_at, stamp_of
 
 LONGEST_LINE = 1_000_000  # bytes; longer lines are counted and left out
 _BLOCK = 1 << 18
 _MARK = 512  # bytes before the offset, which tell whether the file is still the one that was read
+
+
+class TailPiece(NamedTuple):
+    lines: list[bytes]
+    is_restart: bool  # the file is another one: what was read before is to be forgotten
+    is_end: bool
 
 
 class LineTail:
@@ -53,6 +61,15 @@ class LineTail:
             self._mark = read_at(file, max(0, self.offset - _MARK), min(_MARK, self.offset))
         self._seen = stamp if is_end else None
         return lines, is_end
+
+    def pieces(self, most: int) -> Iterator[TailPiece]:
+        """About `most` bytes of lines, a block at a time. Raises OSError if the file cannot be read."""
+        is_end = False
+        while most > 0 and not is_end:
+            restarts = self.restarts
+            lines, is_end = self.read(_BLOCK)
+            yield TailPiece(lines, self.restarts != restarts, is_end)
+            most -= _BLOCK
 
     def _take(self, data: bytes) -> list[bytes]:
         """The complete lines in what stands at the offset, which moves behind them."""

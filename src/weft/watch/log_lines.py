@@ -20,7 +20,6 @@ _DIVERGED = re.compile(
     rb"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (At step [^\n]{0,400}training has (?:diverged|exploded)[^\n]*)$", re.M
 )
 _ENDS = 1 << 14  # bytes at the beginning and the end
-_PIECE = 1 << 18
 _MOST_POINTS = 500_000
 _LONGEST_LOG_LINE = 2_000  # letters that are shown
 
@@ -69,20 +68,15 @@ class ShareCurve:
         return len(self._points) // 2
 
     def advance(self, most: int = 1 << 20) -> None:
-        while most > 0:
-            restarts = self.tail.restarts
-            lines, is_end = self.tail.read(_PIECE)
-            if self.tail.restarts != restarts:
+        for piece in self.tail.pieces(most):
+            if piece.is_restart:
                 self.generation += 1
                 self._points = array("d")
-            for line in lines:
+            for line in piece.lines:
                 # Most lines are of this kind, and a search is faster than the whole pattern.
                 if line[19:25] == b" step " and _PEAK in line and (found := _STEP_LINE.match(line)):
                     self._add(float(_count(found[1])), int(found[3]) / 100)
-            self.is_complete = is_end
-            if is_end:
-                return
-            most -= _PIECE
+            self.is_complete = piece.is_end
 
     def points(self) -> tuple[Floats, Floats]:
         table = np.array(self._points).reshape(-1, 2)
