@@ -136,7 +136,8 @@ def open_library(source: Path) -> ctypes.CDLL:
 def _compiled(source: Path) -> Path:
     """The path of the library for this source, compiler and processor."""
     compiler, version = _compiler()
-    texts = (file.read_text("utf-8") for file in (source, *sorted(source.parent.glob("*.h"))))
+    headers = sorted({*source.parent.glob("*.h"), *Path(__file__).parent.glob("*/*.h")})  # packages share some
+    texts = (file.read_text("utf-8") for file in (source, *headers))
     made_of = *texts, *compiler, version, *_FLAGS, platform.machine(), *platform.libc_ver(), _processor()
     name = hashlib.blake2b("\0".join(made_of).encode(), digest_size=12).hexdigest()
     library = _cache() / f"{source.stem}-{name}.so"

@@ -14,7 +14,7 @@ from torch import Tensor
 import weft
 from weft.generate.kernels import pack_int8
 
-HEADER = Path(weft.__file__).parent / "generate" / "int8.h"
+HEADER = Path(weft.__file__).parent / "inference" / "int8.h"
 SOURCE = f"""
 #include "{HEADER}"
 struct call {{

@@ -7,7 +7,7 @@
 
    This file is included once for each ELEMENT, with LOAD, STORE and the suffix of the NAMEs. */
 
-#include "lanes.h"
+#include "../inference/lanes.h"
 
 #ifndef PAGE
 #define PAGE LANE_COUNT

@@ -9,9 +9,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "int8.h"
-#include "lanes.h"
-#include "product.h"
+#include "../inference/int8.h"
+#include "../inference/lanes.h"
+#include "../inference/product.h"
 
 #define LOAD_ONE(to, from) (to)[0] = *(from)
 #define NAME(name) name##_float

@@ -1,0 +1,1 @@
+"""Smaller and faster models: distillation, pruning, quantization, and the card that says what it cost."""
