@@ -1,22 +1,17 @@
 """The int8 product against exact integers, and a row alone against the same row among others, to the bit."""
 
 import ctypes
-import platform
-import shutil
-import subprocess
 from ctypes import c_int, c_int64, c_void_p
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-import weft
+from c_builds import BUILDS, HEADERS, build_library
 from weft.generate.kernels import pack_int8
 
-HEADER = Path(weft.__file__).parent / "inference" / "int8.h"
 SOURCE = f"""
-#include "{HEADER}"
+#include "{HEADERS}/int8.h"
 struct call {{
     const struct int8_matrix *m; const float *x; uint8_t *q; float *scales, *out; int64_t rows, depth, padded; int add;
 }};
@@ -42,15 +37,6 @@ void multiply(const struct int8_matrix *m, const uint8_t *q, const float *scales
     run_together(do_multiply, &c, threads);
 }}
 """
-FLAGS = "-O3 -fno-fast-math -fno-math-errno -pthread -shared -fPIC".split()
-IS_X86 = platform.machine() in ("x86_64", "AMD64")
-BUILDS = {"native": ["-march=native"]}
-if IS_X86:  # each has instructions of its own for the same integers
-    BUILDS |= {
-        "no-vnni": ["-march=native", "-mno-avx512vnni"],
-        "no-avx512": ["-march=native", "-mno-avx512f"],
-        "plain": ["-march=x86-64"],
-    }
 
 
 class Matrix(ctypes.Structure):
@@ -63,14 +49,7 @@ class Matrix(ctypes.Structure):
 
 @pytest.fixture(scope="module", params=BUILDS)
 def library(request, tmp_path_factory) -> ctypes.CDLL:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler")
-    folder = tmp_path_factory.mktemp("int8")
-    (folder / "int8.c").write_text(SOURCE)
-    command = [compiler, *FLAGS, *BUILDS[request.param], str(folder / "int8.c"), "-o", str(folder / "int8.so")]
-    subprocess.run(command, check=True)
-    found = ctypes.CDLL(str(folder / "int8.so"))
+    found = build_library(SOURCE, request.param, tmp_path_factory.mktemp("int8"))
     found.quantize.argtypes = [*[c_void_p] * 3, *[c_int64] * 3, c_int]
     found.multiply.argtypes = [*[c_void_p] * 4, c_int64, c_int, c_int]
     return found
