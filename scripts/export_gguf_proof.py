@@ -11,6 +11,8 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -18,6 +20,7 @@ import torch
 import weft
 from weft.exports.gguf import GGUF
 from weft.exports.run import export_model
+from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokenizer.train import train_tokenizer
 
 ALICE = Path(__file__).parents[1] / "examples/alice.txt"
@@ -34,9 +37,14 @@ HEADS = {
 }
 
 
+@cache
+def tokenizer_for(family: str) -> Tokenizer:
+    return train_tokenizer([ALICE], KINDS.get(family, "bpe"), 500, family=family)  # type: ignore[arg-type]
+
+
 def random_model(family: str, head: str, **more) -> weft.Model:
     """Random weights with which every word of a text counts: embeddings of size 1, attention that picks."""
-    tokenizer = train_tokenizer([ALICE], KINDS.get(family, "bpe"), 500, family=family)  # type: ignore[arg-type]
+    tokenizer = replace(tokenizer_for(family), files={})
     shape = {"layers": 2, "width": 64, "heads": 4, **({"head_width": 16} if family == "t5" else {})}
     model = weft.create(family, head=head, labels=3, tokenizer=tokenizer, **{**shape, **more})
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""Small models of every family that writes, with random weights."""
+"""Small models of every family, with random weights. `SHAPES`: those that write."""
 
 import torch
 
@@ -13,10 +13,17 @@ SHAPES = {
     "transformer": {"layers": 2, "width": 32, "heads": 4},
 }
 
+ENCODERS = {
+    "bert": {"layers": 2, "width": 48, "heads": 4},
+    "roberta": {"layers": 2, "width": 48, "heads": 3},
+    "distilbert": {"layers": 2, "width": 48, "heads": 2},
+    "modernbert": {"layers": 4, "width": 48, "heads": 4, "window": 16},
+}
+
 
 def make_random(family: str, seed: int = 0, vocabulary: int = 70, **more) -> weft.Model:
     """Random weights, large enough that every layer matters."""
-    model = weft.create(family, vocabulary=vocabulary, seed=seed, **SHAPES[family], **more)
+    model = weft.create(family, vocabulary=vocabulary, seed=seed, **(SHAPES | ENCODERS)[family], **more)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.network.parameters():

@@ -48,7 +48,7 @@ def test_info_as_json_is_one_object_and_nothing_else(folder):
 
 def test_info_alone_says_which_kernels_serve():
     facts = json.loads(run("info", "--json").stdout)
-    assert set(facts["kernels"]) == {"attention", "layers", "generation", "generation layers"}
+    assert set(facts["kernels"]) == {"attention", "layers", "inference", "generation", "generation layers"}
     assert all(text == "in use" or text.startswith("not used: ") for text in facts["kernels"].values())
 
 

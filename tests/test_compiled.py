@@ -164,6 +164,6 @@ def test_a_network_is_told_which_kernels_it_goes_without(monkeypatch):
 
 def test_the_machine_is_described_with_its_kernels(monkeypatch):
     facts = describe_machine()
-    assert set(facts["kernels"]) == {"attention", "layers", "generation", "generation layers"}
+    assert set(facts["kernels"]) == {"attention", "layers", "inference", "generation", "generation layers"}
     monkeypatch.setitem(compiled._reasons, "attention", "there is no C compiler (cc)")
     assert describe_machine()["kernels"]["attention"] == "not used: there is no C compiler (cc)"

@@ -1,5 +1,6 @@
 """Stages like `make`: skipped when done, continued when stopped, done anew when something changed."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -97,3 +98,100 @@ def test_a_recipe_without_stages_is_refused(recipe, tmp_path):
     recipe.write_text("name: nothing\nmodel: {family: bert}\n")
     with pytest.raises(RecipeError, match="no stage to run"):
         run_recipe(read_recipe(recipe), tmp_path, tmp_path / "run")
+
+
+@pytest.fixture
+def chain(tmp_path):
+    """From labelled rows to a compressed classifier."""
+    for name, count in (("train", 60), ("test", 30)):
+        rows = [f"{'good' if i % 2 else 'bad'} day number {i},{i % 2}" for i in range(count)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *rows]))
+    small = {"family": "bert", "layers": 2, "width": 32, "heads": 2}
+    tree = {
+        "finetune": {
+            "task": "classify",
+            "model": small,
+            "data": {"train": "train.csv", "test": "test.csv"},
+            "budget": "3 steps",
+            "baseline": False,
+        },
+        "distil": {"student": {"layers": 1}, "budget": "2 steps", "yardsticks": False, "augment": False},
+        "prune": {"inner": 0.5},
+        "quantize": {"bits": 8},
+        "compare": {"rounds": 1},
+    }
+    (tmp_path / "chain.yml").write_text(yaml.safe_dump(tree))
+    return tmp_path / "chain.yml"
+
+
+def test_a_chain_ends_with_a_card_over_all_of_its_models(chain, tmp_path, capsys):
+    run = tmp_path / "run"
+    results = run_recipe(read_recipe(chain), tmp_path, run)
+    places = [run, run / "distil", run / "prune", run / "quantize"]
+    assert [Path(model) for model in results["models"]] == [place / "model" for place in places]
+    card = json.loads((run / "card/card.json").read_text())
+    assert [model["name"] for model in card["models"]] == ["run", "distil", "prune", "quantize"]
+    assert [model["steps"] for model in card["models"]][1:] == [
+        ["distil"],
+        ["distil", "prune"],
+        ["distil", "prune", "int8"],
+    ]
+    assert card["verdict"] == results["verdict"] and card["count"] == 30
+    sizes = [model["parameters"] for model in card["models"]]
+    assert sizes[0] > sizes[1] > sizes[2] == sizes[3]
+    assert json.loads((run / "quantize/model/weft.json").read_text())["card"]["verdict"] == results["verdict"]
+    capsys.readouterr()
+
+    assert run_recipe(read_recipe(chain), tmp_path, run) == results
+    assert capsys.readouterr().err.count("up to date") == 5
+
+    run_recipe(read_recipe(chain, ["prune.inner=0.25"]), tmp_path, run)
+    said = capsys.readouterr().err
+    assert "finetune: up to date" in said and "distil: up to date" in said
+    assert "prune: out of date" in said and "quantize: out of date" in said and "card: up to date" not in said
+    assert (run / "prune.before-1").is_dir() and (run / "quantize.before-1").is_dir()
+
+
+def test_a_stage_that_was_stopped_is_done_again_from_the_model_before(chain, tmp_path, monkeypatch, capsys):
+    def stop(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("weft.commands.quantize.quantize_model", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_recipe(read_recipe(chain, ["distil=null", "prune=null"]), tmp_path, run)
+    assert not (run / "quantize/model").exists()
+    results = run_recipe(read_recipe(chain, ["distil=null", "prune=null"]), tmp_path, run)
+    assert "finetune: up to date" in capsys.readouterr().err
+    assert Path(results["model"]) == run / "quantize/model" and "smaller" in results["verdict"]
+
+
+def test_a_recipe_may_begin_with_a_model_that_is_there(chain, tmp_path):
+    trained = run_recipe(read_recipe(chain, ["distil=null", "prune=null", "quantize=null"]), tmp_path, tmp_path / "run")
+    tree = {"prune": {"model": trained["model"], "layers": 1, "data": "train.csv"}}
+    (tmp_path / "prune.yml").write_text(yaml.safe_dump(tree))
+    results = run_recipe(read_recipe(tmp_path / "prune.yml"), tmp_path, tmp_path / "small")
+    assert results["models"] == [trained["model"], str(tmp_path / "small/prune/model")]
+    assert "card" not in results  # no test data
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["prune.speedup=banana"], "prune: .*banana"),
+        (["prune.speed=2x"], "prune.speed is not a setting"),
+        (["quantize.tune=banana"], "quantize.tune"),
+        (["quantize.bits=3"], "quantize.bits"),
+        (["quantize.group=16"], "group and unpacked go with bits: 4"),
+        (["prune={minutes: 1}"], "say what to prune"),
+        (["finetune=null"], "distil.teacher is missing"),
+        (["finetune=null", "distil=null"], "prune.model is missing"),
+        (["prune.data=nowhere.csv"], "prune.data: .*nowhere.csv does not exist"),
+        (["compare.data=nowhere.csv"], "compare.data: .*nowhere.csv does not exist"),
+    ],
+)
+def test_what_is_wrong_with_a_chain_is_said_before_any_training(chain, tmp_path, changes, words):
+    with pytest.raises(RecipeError, match=words):
+        run_recipe(read_recipe(chain, changes), tmp_path, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -25,7 +25,28 @@ from weft.serve.server import ServiceServer
 from weft.watch.watcher import RunWatcher
 
 ALICE = Path(__file__).parents[1] / "examples/alice.txt"
-STEPS = 700  # of a real run: long enough to be stopped on its way
+STEPS = 200  # of a real run: long enough to be stopped on its way
+# What the page sees of `weft pretrain RUN`: a lock that is held, lines that come, a checkpoint after Ctrl-C, results.
+PRETENDED = """
+import fcntl, json, os, signal, socket, sys, time
+run = sys.argv[2]
+file, asked = os.path.join(run, "metrics.jsonl"), []
+lock = open(os.path.join(run, ".lock"), "ab+")
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+lock.truncate(0)
+lock.write(f"process {os.getpid()} on {socket.gethostname()}, since 2026-01-01 00:00:00".encode())
+lock.flush()
+signal.signal(signal.SIGINT, lambda *_: asked.append(1))
+for step in range(sum(1 for _ in open(file)) + 1, 1501):
+    with open(file, "a") as lines:
+        lines.write(json.dumps({"step": step, "loss": 9 / step, "tokens": 64 * step, "seconds": step / 10}) + chr(10))
+    if asked:
+        os.makedirs(os.path.join(run, f"checkpoints/step-{step:06}"))
+        sys.exit(130)
+    time.sleep(0 if "--resume" in sys.argv else 0.05)
+facts = json.load(open(os.path.join(run, "weft.json")))
+json.dump({**facts, "results": {"parameters": 7}}, open(os.path.join(run, "weft.json"), "w"))
+"""
 
 
 @dataclass(frozen=True)
@@ -51,10 +72,12 @@ class Watching:
 
 
 @contextmanager
-def watching(folder: Path, *, allow_control: bool = False, security: Security | None = None) -> Iterator[Watching]:
+def watching(
+    folder: Path, *, allow_control: bool = False, security: Security | None = None, port: int = 0
+) -> Iterator[Watching]:
     runs = RunService(RunWatcher(folder), allow_control=allow_control)
     server = ServiceServer(create_app(Service([]), security, runs=runs))
-    listener = open_listener("127.0.0.1", 0)
+    listener = open_listener("127.0.0.1", port)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     with httpx.Client(timeout=60) as client:
@@ -101,7 +124,7 @@ def write_recipe(place: Path, steps: int = STEPS, seed: int = 1) -> Path:
         "model": {"family": "gpt2", "layers": 1, "width": 16, "heads": 1},
         "pretrain": {
             "budget": f"{steps} steps", "sequence_length": 16, "batch_tokens": 64, "log_every": 1, "seed": seed,
-            "validate_every": 100, "checkpoint_every": 50, "precision": "float32", "compile": False, "threads": 1,
+            "validate_every": 100, "checkpoint_every": 100, "precision": "float32", "compile": False, "threads": 1,
         },
     }  # fmt: skip
     file = place / f"tiny-{seed}.yml"
@@ -115,11 +138,12 @@ def start_run(recipe: Path, output: Path, *options: str) -> subprocess.Popen[str
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def train_to_the_end(recipe: Path, output: Path) -> Path:
-    process = start_run(recipe, output)
-    _, said = process.communicate()
-    assert process.returncode == 0, said
-    return output
+def write_pretended_weft(folder: Path) -> Path:
+    """A folder for PYTHONPATH with a weft that trains nothing, but can be watched, stopped and resumed."""
+    (folder / "weft").mkdir(parents=True)
+    (folder / "weft/__init__.py").touch()
+    (folder / "weft/__main__.py").write_text(PRETENDED)
+    return folder
 
 
 def numbers_in(folder: Path) -> list[dict[str, Any]]:

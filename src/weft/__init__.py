@@ -8,6 +8,9 @@
     model.predict(["one text", "another"])   # a fine-tuned model's answers
     model.embed(["one text", "another"])     # a vector per text
     weft.evaluate(model, "test.tsv")         # how good it is
+    weft.prune(model, "folder", speedup="2x")  # fewer layers, neurons, heads
+    weft.quantize(model, "folder", bits=8)   # int8 or int4 weights
+    weft.compare(["a", "b"], data="test.tsv")  # what compression from a to b cost
     weft.export(model, "gguf", "folder")     # for llama.cpp; or "onnx", "ctranslate2"
 
 Importing weft imports nothing heavy; torch comes with the first model. A program that imports torch itself should
@@ -24,8 +27,12 @@ from weft.version import VERSION
 if TYPE_CHECKING:
     from weft.api.fill import Filled
     from weft.api.model import Model, create, load
+    from weft.commands.compare import compare_folders as compare
     from weft.commands.evaluate import evaluate_model as evaluate
     from weft.commands.export import import_file as import_gguf
+    from weft.commands.prune import prune_model as prune
+    from weft.commands.quantize import quantize_model as quantize
+    from weft.commands.stages import distil_recipe as distil
     from weft.commands.stages import finetune_recipe as finetune
     from weft.commands.stages import pretrain_recipe as pretrain
     from weft.exports.run import export_model as export
@@ -35,7 +42,8 @@ prepare_openmp()  # before torch is imported
 __version__ = VERSION
 __all__ = [
     "Filled", "FolderError", "InputError", "Model", "RecipeError", "WeftError",
-    "create", "evaluate", "export", "finetune", "import_gguf", "load", "pretrain",
+    "compare", "create", "distil", "evaluate", "export", "finetune", "import_gguf", "load", "pretrain", "prune",
+    "quantize",
 ]  # fmt: skip
 
 _LAZY = {
@@ -45,6 +53,10 @@ _LAZY = {
     "load": "api.model:load",
     "pretrain": "commands.stages:pretrain_recipe",
     "finetune": "commands.stages:finetune_recipe",
+    "distil": "commands.stages:distil_recipe",
+    "prune": "commands.prune:prune_model",
+    "quantize": "commands.quantize:quantize_model",
+    "compare": "commands.compare:compare_folders",
     "evaluate": "commands.evaluate:evaluate_model",
     "export": "exports.run:export_model",
     "import_gguf": "commands.export:import_file",

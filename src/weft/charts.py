@@ -59,11 +59,11 @@ def chart(lines: list[Curve], axis: str) -> str:
         return across, _TOP + (top - y) / (top - bottom) * (_HEIGHT - _TOP - _BOTTOM)
 
     parts: list[str] = []
-    for y in _ticks(bottom, top):
+    for y in round_ticks(bottom, top):
         at = place(low, y)[1]
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{y:g}</text>')
-    for x in _ticks(low, high):
+    for x in round_ticks(low, high):
         at = place(x, bottom)[0]
         parts.append(f'<text x="{at:.1f}" y="{_HEIGHT - 12}" text-anchor="middle">{x:,g}</text>')
     for line, label in zip(lines, _label_places([place(*line.points[-1])[1] for line in lines]), strict=True):
@@ -115,7 +115,7 @@ def _range(values: list[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _ticks(low: float, high: float, about: int = 5) -> list[float]:
+def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
     """About five round numbers between `low` and `high`."""
     rough = (high - low) / about
     unit = 10 ** math.floor(math.log10(rough))

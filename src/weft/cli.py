@@ -16,9 +16,13 @@ from typing import Annotated, Any
 import typer
 
 from weft.commands import options as opt
+from weft.commands.compare import compare
+from weft.commands.distil import distil
 from weft.commands.export_options import export, import_model
 from weft.commands.page_options import watch_page
 from weft.commands.printing import as_json_line, print_facts, print_lines, print_next
+from weft.commands.prune import prune
+from weft.commands.quantize import quantize
 from weft.commands.serve_options import serve
 from weft.errors import InputError, WeftError
 from weft.progress import say
@@ -165,6 +169,7 @@ def evaluate(
     format: opt.RowFileFormat = None,
     limit_bytes: opt.EvaluationBytes = None,
     output: opt.ReportFolder = None,
+    precision: opt.PrecisionName = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Evaluate a model on labelled data: metrics with confidence intervals, a baseline, mistakes, speed.
@@ -174,6 +179,7 @@ def evaluate(
     from weft.commands.evaluate import evaluate_model, print_evaluation
 
     options: dict[str, Any] = {"encoding": encoding, "format": format, "output": output, "limit_bytes": limit_bytes}
+    options["precision"] = precision
     results = evaluate_model(model, data, task=task, train=train or [], columns=column or [], **options)
     print_evaluation(results, as_json=as_json)
 
@@ -189,6 +195,7 @@ def predict(
     format: opt.RowFileFormat = None,
     details: opt.AllLabels = False,
     with_text: opt.WithText = False,
+    precision: opt.PrecisionName = None,
     output: opt.AnswerFile = None,
     resume: opt.ContinueOutput = False,
     as_json: opt.AsJson = False,
@@ -203,7 +210,7 @@ def predict(
     if file is None:
         if output is not None or resume or column or format or encoding != "utf-8":
             raise InputError("--output, --resume, --column, --encoding and --format need --file.")
-        answers = predict_given(model, texts, task, details=details, with_text=with_text)
+        answers = predict_given(model, texts, task, details=details, with_text=with_text, precision=precision)
         if as_json:
             print(as_json_line({"answers": answers}))
         else:
@@ -212,6 +219,7 @@ def predict(
     if as_json and output is None:
         raise InputError("--json prints one object, so the predictions need a file: --output.")
     options: dict[str, Any] = {"details": details, "with_text": with_text, "resume": resume}
+    options["precision"] = precision
     facts = predict_rows(model, file, task, column or [], encoding, format, output, print_lines, **options)
     if as_json:
         print(as_json_line(facts))
@@ -223,12 +231,13 @@ def fill(
     texts: opt.MaskedTexts = None,
     file: opt.MaskedFile = None,
     top: opt.Top = 5,
+    precision: opt.PrecisionName = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Fill in [MASK]: the most probable words, with their probabilities."""
     from weft.commands.fill import fill_texts, filled_lines
 
-    results = fill_texts(model, texts or [], file, top)
+    results = fill_texts(model, texts or [], file, top, precision)
     print(as_json_line(results) if as_json else for_standard_output(filled_lines(results)))
 
 
@@ -305,9 +314,13 @@ def generate(
     )  # fmt: skip
 
 
+app.command()(distil)
 app.command()(serve)
 app.command("page")(watch_page)
 app.command()(export)
+app.command()(prune)
+app.command()(quantize)
+app.command()(compare)
 app.command("import")(import_model)
 
 

@@ -34,6 +34,7 @@ _OPERATORS = torch.library.Library("weft", "DEF")
 
 Kernel = Any  # a ctypes function
 _Kernels = TypeVar("_Kernels")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _is_forked = False
 _reasons: dict[str, str | None] = {}
@@ -57,6 +58,12 @@ def threads(wanted: int | None = None) -> int:
     and would wait for them forever.
     """
     return 1 if _is_forked else wanted or torch.get_num_threads()
+
+
+def constant_when_traced(function: _Function) -> _Function:
+    """For torch.compile, as torch.compiler.assume_constant_result, which imports torch._dynamo: 0.8 seconds."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def operator(schema: str, compute: Callable[..., Any], shapes: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,6 @@ import torch
 import weft
 from random_models import SHAPES
 from task_models import scatter
-from trained import train
 from weft.api.arrays import arrays_of
 from weft.api.model import Model
 from weft.exports.ctranslate2.head_recipe import head_logits
@@ -259,30 +258,3 @@ def test_smaller_weights_differ_a_little_and_leave_the_model_alone(
     sizes = [(result.folder / "model.bin").stat().st_size, (whole.folder / "model.bin").stat().st_size]
     assert sizes[0] < 0.6 * sizes[1]
     assert all(torch.equal(before[name], weight) for name, weight in model.network.state_dict().items())
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return train(tmp_path_factory.mktemp("trained"), "bpe", "llama", "300", steps=40)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_trained_model_writes_the_same_text(trained: Model, precision: str, tmp_path: Path):
-    generator, tokens, result = opened(trained, tmp_path / "export", precision)
-    prompts = [trained.tokenizer.encode(text) for text in ("Alice was", "'I don't know,' said the", "The Queen")]
-    assert result.comparison.logits < (1e-4 if precision == "fp32" else 0.3)
-    same = np.mean(
-        [
-            a == b
-            for ours, theirs in zip(
-                trained.generate(prompts, strategy="greedy", max_new_tokens=40),
-                written(generator, prompts, tokens),
-                strict=True,
-            )
-            for a, b in zip(ours, theirs, strict=False)
-        ]
-    )
-    assert same == 1.0 if precision == "fp32" else same > 0.3
-    ids = trained.tokenizer.encode("Alice was beginning to get very tired of sitting by her sister on the bank.")
-    logits = np.array(generator.forward_batch([ids]))[0]
-    assert far([trained.logits([ids])[0]], [logits]) < (1e-4 if precision == "fp32" else 0.3)

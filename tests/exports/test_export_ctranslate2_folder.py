@@ -1,10 +1,14 @@
 """The folder of a CTranslate2 export: its README's program, its token strings, and what is refused."""
 
 import ast
+import importlib
+import io
 import json
 import re
+import shlex
 import subprocess
 import sys
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,13 +54,19 @@ def code_in(folder: Path) -> str:
     return code
 
 
+AWAY = dict.fromkeys(("torch", "transformers", "weft"))
+
+
 def run_readme(folder: Path) -> str:
     """What the README's program prints, where torch, transformers and weft cannot be imported."""
-    away = "import sys\nsys.modules.update(dict.fromkeys(('torch', 'transformers', 'weft')))\n"
-    command = [sys.executable, "-c", away + code_in(folder)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.removesuffix("\n")
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
+        patch.chdir(folder)
+        for name, nothing in AWAY.items():
+            patch.setitem(sys.modules, name, nothing)
+        with suppress(SystemExit):
+            exec(compile(code_in(folder), "README.md", "exec"), {"__name__": "__main__"})
+    return said.getvalue().removesuffix("\n")
 
 
 def with_tokenizer(family: str, **more: Any) -> Model:
@@ -71,6 +81,15 @@ def tuned(task: Task, family: str, folder: Path) -> Model:
         task.prepare(built.network, [])
         scatter(built.network, seed=0)
     return weft.load(save(task, built, spec, folder), "cpu")
+
+
+def test_the_readme_runs_in_a_process_of_its_own(tmp_path: Path):
+    folder = exported(with_tokenizer("bert", head="masked"), tmp_path / "export")
+    code = f"import sys\nsys.modules.update({AWAY})\n{code_in(folder)}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, encoding="utf-8", timeout=120, check=True
+    )
+    assert done.stdout.removesuffix("\n") == run_readme(folder)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "t5", "transformer"])
@@ -315,15 +334,15 @@ def test_what_cannot_be_expressed_is_refused_with_one_sentence(words: str, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_models_are_refused_and_accepted_where_the_package_is_missing(tmp_path: Path):
-    code = (
-        "import sys; sys.modules['ctranslate2'] = None\n"
-        "import weft; from weft.exports.catalog import find_target; target = find_target('ctranslate2')\n"
-        "for family in ('lstm', 'gpt2'):\n"
-        "    print(target.why_not(weft.create(family, vocabulary=9, layers=1, width=8, heads=2), 'fp32'))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [CTRANSLATE2.why_not(make_random("lstm"), "fp32"), "None"]
+def test_models_are_refused_and_accepted_where_the_package_is_missing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(weft.exports, "ctranslate2", weft.exports.ctranslate2)  # to be put back afterwards
+    for name in [name for name in sys.modules if name.startswith("weft.exports.ctranslate2")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    target = importlib.import_module("weft.exports.ctranslate2").CTRANSLATE2
+    assert target is not CTRANSLATE2
+    assert target.why_not(make_random("lstm"), "fp32") == CTRANSLATE2.why_not(make_random("lstm"), "fp32")
+    assert target.why_not(make_random("gpt2"), "fp32") is None
 
 
 def test_the_command_exports_and_names_a_next_step(tmp_path: Path):
@@ -336,7 +355,8 @@ def test_the_command_exports_and_names_a_next_step(tmp_path: Path):
     assert facts["precision"] == "int8" and 0 < facts["compared"]["logits"] < facts["compared"]["scale"]
     assert facts["runs_in"] == "ctranslate2.Generator"
     result = export_model(weft.load(tmp_path / "model", "cpu"), "ctranslate2", tmp_path / "e", precision="f16")
-    found: dict[str, Any] = {}
-    opening, call = result.next_step.split("; ", 1)
-    exec(f"{opening}\nfound = {call}", found)
-    assert len(found["found"][0]) == 33 and found["found"][0][0] == "1"  # the prompt and 32 more
+    python, option, code = shlex.split(result.next_step)
+    assert (python, option) == ("python", "-c")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (tokens,) = ast.literal_eval(done.stdout)
+    assert len(tokens) == 33 and tokens[0] == "1"  # the prompt and 32 more

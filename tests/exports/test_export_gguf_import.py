@@ -1,6 +1,7 @@
 """GGUF files become model folders: the same numbers, the same tokens; damaged files end in a sentence."""
 
 import json
+import os
 import random
 import struct
 from pathlib import Path
@@ -39,7 +40,7 @@ def written(model: weft.Model, place: Path, precision: str = "fp32") -> Path:
 def contents(file: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     source = GgufSource(file)
     return {
-        name: (known.stored.name, known.shape, source._bytes[known.start : known.start + known.size].tobytes())
+        name: (known.stored.name, known.shape, source.stored_bytes(name).tobytes())
         for name, known in source.tensors.items()
     }
 
@@ -77,7 +78,7 @@ def test_a_file_written_again_is_the_same_to_the_bit(family: str, precision: str
 
 @pytest.mark.parametrize("precision", ["f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"])
 def test_numbers_are_those_that_gguf_dequantizes(precision: str, tmp_path: Path):
-    file = written(random_model("qwen3", "causal"), tmp_path, precision)
+    file = written(random_model("qwen3", "causal", layers=1), tmp_path, precision)
     import_gguf(file, tmp_path / "again")
     again = dict(gguf_tensors(weft.load(tmp_path / "again").network))
     for tensor in gguf.GGUFReader(file).tensors:
@@ -156,7 +157,7 @@ def attempt(data: bytes, place: Path) -> str | None:
 def test_a_truncated_file_is_refused_wherever_it_ends(small: Path, tmp_path: Path):
     data = small.read_bytes()
     draw = random.Random(0)
-    for end in [*range(64), *(draw.randrange(len(data)) for _ in range(150)), len(data) - 40]:
+    for end in [*range(64), *(draw.randrange(len(data)) for _ in range(60)), len(data) - 40]:
         assert attempt(data[:end], tmp_path), end
 
 
@@ -165,7 +166,7 @@ def test_wild_numbers_never_crash_nor_hang(small: Path, tmp_path: Path):
     data, draw = small.read_bytes(), random.Random(0)
     header = GgufSource(small).tensors["token_embd.weight"].start
     refused = 0
-    for _ in range(250):
+    for _ in range(120):
         changed, place = bytearray(data), draw.randrange(4, header - 8)
         if draw.random() < 0.5:
             wild = draw.choice([2**64 - 1, 2**63, 2**40, 2**32 - 1, len(data), 0, 1])
@@ -179,7 +180,7 @@ def test_wild_numbers_never_crash_nor_hang(small: Path, tmp_path: Path):
             for file in (tmp_path / "out").iterdir():
                 file.unlink()
             (tmp_path / "out").rmdir()
-    assert refused > 20
+    assert refused > 10
 
 
 def patched(file: Path, place: Path, **changes: Any) -> bytes:
@@ -192,7 +193,7 @@ def patched(file: Path, place: Path, **changes: Any) -> bytes:
         if value is not None:
             writer.add_key_value(key, value, gguf.GGUFValueType[kinds[type(value)]])
     for name, known in source.tensors.items():
-        raw = np.asarray(source._bytes[known.start : known.start + known.size])
+        raw = source.stored_bytes(name)
         if known.stored == gguf.GGMLQuantizationType.F32:
             writer.add_tensor(name, raw.view(np.float32).reshape(known.shape))
         else:
@@ -224,6 +225,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"llama__attention__sliding_window": 512}, "weft has no such variant"),
     ({"llama__rope__dimension_count": 8}, "the head width: weft has no such variant"),
     ({"llama__rope__scaling__type": "yarn"}, "scaled in a way that weft does not have"),
+    ({"llama__rope__scaling__attn_factor": 2.0}, "weft has no such variant"),
+    ({"split__count": 3}, "it is one of 3 files of a model. Join them first"),
     ({"llama__rope__freq_base": -1.0}, "no base of frequencies"),
     ({"tokenizer__ggml__tokens": ["a", "b"]}, "tokenizer.ggml.tokens has 2 items; the embedding has 500 rows"),
     ({"tokenizer__ggml__tokens": ["a"] * 500}, "has the token 'a' twice"),
@@ -256,7 +259,7 @@ def test_other_files_are_refused_by_what_they_are(tmp_path: Path):
     assert "its version is 1" in attempt(b"GGUF" + (1).to_bytes(4, "little") + bytes(50), tmp_path)
     with pytest.raises(weft.FolderError, match="does not exist"):
         import_gguf(tmp_path / "none.gguf", tmp_path / "out")
-    with pytest.raises(weft.FolderError, match="is not a GGUF file"):
+    with pytest.raises(weft.FolderError, match=r"is a folder\. Name the GGUF file in it"):
         import_gguf(tmp_path, tmp_path / "out")
 
 
@@ -271,3 +274,57 @@ def test_a_folder_with_other_things_is_left_alone(small: Path, tmp_path: Path):
     with pytest.raises(weft.FolderError, match="holds other things"):
         import_gguf(small, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_tensors_that_lie_upon_each_other_are_refused(small: Path, tmp_path: Path):
+    data, first = bytearray(small.read_bytes()), GgufSource(small).tensors
+    name = b"blk.1.attn_q.weight"
+    place = data.index(name) + len(name) + 4 + 2 * 8 + 4  # after dimensions and type
+    begin = min(known.start for known in first.values())
+    data[place : place + 8] = struct.pack("<Q", first["blk.0.attn_q.weight"].start - begin)
+    assert "'blk.0.attn_q.weight' and 'blk.1.attn_q.weight' lie upon each other" in attempt(bytes(data), tmp_path)
+
+
+def test_a_file_that_is_shortened_while_it_is_read_is_refused(small: Path, tmp_path: Path):
+    file = tmp_path / "short.gguf"
+    file.write_bytes(small.read_bytes())
+    with GgufSource(file) as source:
+        file.write_bytes(small.read_bytes()[:5000])
+        with pytest.raises(weft.FolderError, match="was shortened while it was read"):
+            source.get("output_norm.weight")
+
+
+SCALED = [
+    ({"llama__rope__scaling__factor": 4.0}, LinearScaling(4.0)),  # linear, if the file does not say
+    ({"llama__rope__scale_linear": 4.0}, LinearScaling(4.0)),
+    ({"llama__rope__scaling__type": "none", "llama__rope__scaling__factor": 4.0}, None),
+    ({"llama__rope__scaling__type": "linear", "llama__rope__scaling__factor": 0.0}, None),
+]
+
+
+@pytest.mark.parametrize(("changes", "scaling"), SCALED, ids=[str(changes) for changes, _ in SCALED])
+def test_positions_are_scaled_as_llama_cpp_scales_them(changes: dict[str, Any], scaling: Any, small: Path, tmp_path):
+    assert attempt(patched(small, tmp_path, **changes), tmp_path) is None
+    assert weft.load(tmp_path / "out").network.architecture.embedding.positions.scaling == scaling
+
+
+def test_sampling_settings_that_make_no_sense_are_left_out(small: Path, tmp_path: Path):
+    wild = {"temp": float("nan"), "top_k": -1.0, "top_p": 7.0, "min_p": 0.5, "penalty_repeat": float("inf")}
+    changes = {f"general__sampling__{key}": value for key, value in wild.items()}
+    assert attempt(patched(small, tmp_path, **changes), tmp_path) is None
+    said = json.loads((tmp_path / "out/generation_config.json").read_text("utf-8"))
+    assert {key: said.get(key) for key in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")} == {
+        "temperature": None, "top_k": None, "top_p": None, "min_p": 0.5, "repetition_penalty": None,
+    }  # fmt: skip
+
+
+def test_names_that_are_no_text_and_folders_of_another_kind(small: Path, tmp_path: Path):
+    odd = tmp_path / os.fsdecode(b"odd-\xff.gguf")
+    odd.write_bytes(small.read_bytes())
+    import_gguf(odd, tmp_path / "out")
+    assert json.loads((tmp_path / "out/weft.json").read_text("utf-8"))["imported"] == "odd-\ufffd.gguf"
+    with pytest.raises(weft.InputError, match="The folder's name is not valid text"):
+        import_gguf(small, tmp_path / os.fsdecode(b"out-\xff"))
+    weft.export(weft.load(tmp_path / "out"), "onnx", tmp_path / "export", compare=False)
+    with pytest.raises(weft.FolderError, match=r"is of another kind \(export\)"):
+        import_gguf(small, tmp_path / "export")

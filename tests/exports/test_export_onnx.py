@@ -95,8 +95,8 @@ def test_a_graph_reads_as_weft_does_at_every_length_and_with_padding_on_either_s
     batches = [(reader.read(rows, segments), ours)]
     if family != "lstm":
         batches.append((reader.read(rows, segments, left=True), ours))
-    for number, row in enumerate(rows):
-        alone = reader.read([row], None if segments is None else [segments[number]])
+    for number in (0, 3):  # without padding
+        alone = reader.read([rows[number]], None if segments is None else [segments[number]])
         batches.append((alone, {name: arrays[number : number + 1] for name, arrays in ours.items()}))
     for theirs, expected in batches:
         for name, arrays in expected.items():

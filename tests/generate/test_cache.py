@@ -10,6 +10,7 @@ from random_models import SHAPES, make_random
 from weft.generate import kernels, layer_kernel, layouts, prepare
 from weft.generate.decoder import Decoder, TokenChunk
 from weft.generate.prepare import Prepared, prepared
+from weft.inference.matrices import KernelMatrix
 
 SWAPPED = [("gpt2", "rotary"), ("gpt2", "relative"), ("llama", "learned"), ("llama", "sinusoidal")]
 
@@ -98,7 +99,7 @@ def test_the_kernel_multiplies_as_torch_does_and_a_row_does_not_depend_on_the_ot
     for depth, width in ((1, 1), (3, 64), (384, 100), (37, 129), (64, 1000)):
         linear = torch.nn.Linear(depth, width)
         for int8 in (False, True):
-            layout = layouts.KernelLayout(linear, found, int8=int8)
+            layout = layouts.KernelLayout(KernelMatrix(linear, "int8" if int8 else "fp32"), found)
             with torch.inference_mode():
                 x = torch.randn(70, depth)
                 whole, tolerance = layout(x), 0.1 if int8 else 1e-4

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from c_builds import BUILDS, HEADERS, build_library
-from weft.generate.kernels import pack_int8
+from weft.inference.matrices import pack_int8
+from weft.model.quantized import quantize_weight
 
 SOURCE = f"""
 #include "{HEADERS}/int8.h"
@@ -58,7 +59,7 @@ def library(request, tmp_path_factory) -> ctypes.CDLL:
 class Product:
     def __init__(self, library: ctypes.CDLL, weight: Tensor, bias: Tensor | None = None) -> None:
         self.library, self.weight, self.bias = library, weight, bias
-        self.held = pack_int8(weight)
+        self.held = pack_int8(quantize_weight(weight))
         width, self.depth = weight.shape
         places = (None if part is None else part.data_ptr() for part in (*self.held, bias))
         self.matrix = Matrix(*places, self.depth, width)

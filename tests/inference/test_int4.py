@@ -14,19 +14,18 @@ from weft.model.quantized import QuantizedWeight, quantize_rows
 SOURCE = f"""
 #include "{HEADERS}/int4.h"
 struct call {{
-    const struct int4_matrix *m; const float *x; uint8_t *q; float *scales; int32_t *starts; float *out;
+    const struct int4_matrix *m; const float *x; uint8_t *q; float *scales; float *out;
     int64_t rows; int add;
 }};
 static void both(const struct member *me, const void *given)
 {{
     const struct call *c = given;
-    quantize_rows(c->x, c->q, c->scales, c->rows, c->m->depth, c->m->depth, me);
-    multiply_int4(c->m, c->q, c->scales, c->starts, c->out, c->rows, c->add, me);
+    multiply_int4(c->m, c->x, c->q, c->scales, c->out, c->rows, c->add, me);
 }}
-void multiply(const struct int4_matrix *m, const float *x, uint8_t *q, float *scales, int32_t *starts, float *out,
-              int64_t rows, int add, int threads)
+void multiply(const struct int4_matrix *m, const float *x, uint8_t *q, float *scales, float *out, int64_t rows, int add,
+              int threads)
 {{
-    struct call c = {{m, x, q, scales, starts, out, rows, add}};
+    struct call c = {{m, x, q, scales, out, rows, add}};
     run_together(both, &c, threads);
 }}
 """
@@ -42,7 +41,7 @@ class Matrix(ctypes.Structure):
 @pytest.fixture(scope="module", params=BUILDS)
 def library(request, tmp_path_factory) -> ctypes.CDLL:
     found = build_library(SOURCE, request.param, tmp_path_factory.mktemp("int4"))
-    found.multiply.argtypes = [*[c_void_p] * 6, c_int64, c_int, c_int]
+    found.multiply.argtypes = [*[c_void_p] * 5, c_int64, c_int, c_int]
     return found
 
 
@@ -58,9 +57,9 @@ class Product:
     def __call__(self, x: Tensor, add_to: Tensor | None = None, threads: int = 2) -> Tensor:
         x, (width, depth) = x.contiguous(), self.weight.values.shape
         out = torch.empty(len(x), width) if add_to is None else add_to.clone()
-        q, scales = torch.zeros(len(x), depth, dtype=torch.uint8), torch.empty(len(x))
-        starts = torch.empty(len(x), self.weight.scales.shape[1], dtype=torch.int32)
-        places = [part.data_ptr() for part in (x, q, scales, starts, out)]
+        stride = depth + 4 * self.weight.scales.shape[1]
+        q, scales = torch.zeros(len(x), stride, dtype=torch.uint8), torch.empty(len(x))
+        places = [part.data_ptr() for part in (x, q, scales, out)]
         self.library.multiply(ctypes.addressof(self.matrix), *places, len(x), add_to is not None, threads)
         return out
 

@@ -72,7 +72,7 @@ def test_an_unequal_stack_trains_saves_and_loads(family, tmp_path):
     assert loaded.network.architecture == network.architecture
     targets = SEQUENCES if target is not None else None
     for ours, theirs in zip(loaded.logits(SEQUENCES, targets), model.logits(SEQUENCES, targets), strict=True):
-        assert np.array_equal(ours, theirs)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)  # a loaded model computes in C
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "qwen3", "t5", "transformer"])
@@ -171,7 +171,7 @@ def test_heads_may_be_wider_than_their_share_of_the_width(family, tmp_path):
     model = weft.create(family, **SHAPE, head_width=16)
     assert model.save(tmp_path / "wide") == "weft"  # their Hugging Face formats have no key for it
     for ours, theirs in zip(weft.load(tmp_path / "wide").logits(SEQUENCES), model.logits(SEQUENCES), strict=True):
-        assert np.array_equal(ours, theirs)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     stack = model.network.architecture.encoder or model.network.architecture.decoder
     assert stack.blocks[0].attention.head_width == 16
     assert weft.create(family, **SHAPE, head_width=8).format == family

@@ -1,5 +1,7 @@
 """What the page offers for a model: the facts in /v1/models, several texts with scores, all intents, whole tables."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from chat_tokenizer import with_template
@@ -8,9 +10,12 @@ from running import Running, serving
 
 from random_models import make_random
 from task_models import tokenizer_of
+from weft.serve.reading_languages import languages_of
 from weft.tokenizer.tokenizer import Tokenizer
+from weft.tokenizer.train import train_tokenizer
 
 assert ask  # a fixture
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_every_model_says_what_it_can_do(ask):
@@ -26,6 +31,20 @@ def test_every_model_says_what_it_can_do(ask):
         == small_model("translate").predict(SENTENCES[0])["text"]
     )
     assert ask.client.get("/v1/models/tag").json() == found["tag"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "language"), [("alice", "char", "en"), ("alice", "bpe", "en"), ("tang", "char", "zh")]
+)
+def test_a_model_reads_the_language_that_its_vocabulary_was_made_for(text, kind, language):
+    tokenizer = train_tokenizer([EXAMPLES / f"{text}.txt"], kind, None if kind == "char" else 500)
+    assert languages_of(tokenizer) == (language,)
+    assert languages_of(None) == ()
+
+
+def test_only_vectors_that_were_tuned_to_it_compare_meanings(ask):
+    found = {one["id"]: one["compares"] for one in ask.client.get("/v1/models").json()["data"]}
+    assert found["similarity"] and not found["bert"]
 
 
 def test_a_chat_template_is_told_unless_it_cannot_be_used(running: Running):

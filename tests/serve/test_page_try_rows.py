@@ -11,6 +11,7 @@ from reading_models import LENGTH, SENTENCES, small_model
 from running import Running, serving
 from trying import (
     REFUSED,
+    RUN,
     browser,
     expect,
     has_overflow,
@@ -115,6 +116,16 @@ def test_a_file_of_lines_is_answered_on_every_panel(browser, tried, model, panel
         if panel == "write":
             expected = small_model("gpt2").generate(LINES, strategy="greedy", max_new_tokens=4)
             assert [one["answer"] for one in found] == [[text] for text in expected]
+
+
+def test_long_texts_of_a_file_are_cut_and_an_error_below_the_preview_is_shown(browser, tried):
+    lines = ["short", "word " * 2 * LENGTH, *["x"] * 25]
+    with opened(browser, tried, "classify", "classify", expected_errors=(REFUSED,)) as tab:
+        choose(tab.page, "lines.jsonl", "".join(json.dumps({"text": line}) + "\n" for line in lines) + "{}\n")
+        start(tab.page)
+        expect(tab.page.get_by_text("Done: 28 rows, 1 with an error")).to_be_visible()
+        expect(tab.page.get_by_text("1 texts were longer than this model reads")).to_be_visible()
+        expect(tab.page.get_by_text("The first error, row 28: This row has no text.")).to_be_visible()
 
 
 def test_two_columns_are_matched_by_name_or_asked_for(browser, tried):
@@ -238,6 +249,27 @@ def test_a_busy_service_asks_for_patience(browser, tried, monkeypatch):
     with opened(browser, tried, "bert", "fill", expected_errors=(REFUSED,)) as tab:
         run(tab.page, ".error")
         assert "try again in 7 s" in tab.page.locator(".error").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "panel", "values"),
+    [
+        ("story", "write", {"a": {"max_tokens": {"toString": 1}}, "code": "__proto__"}),
+        ("talk", "chat", {"messages": [{"role": {}, "content": "x"}], "settings": {"stop": {"toString": 1}}}),
+        ("several", "classify", {"threshold": {"toString": 1}}),
+        ("bert", "fill", {"top": {"toString": 1}}),
+    ],
+)
+def test_a_link_that_cannot_be_shown_does_not_take_the_page(browser, tried, model, panel, values):
+    with visit(browser, tried.address, try_link(model, panel, **values), expected_errors=("TypeError",)) as tab:
+        page = tab.page
+        expect(page.locator("main .panel, main .error").first).to_be_visible()
+        if page.get_by_role("link", name="Start again").count():
+            page.get_by_role("link", name="Start again").click()
+        else:
+            page.evaluate("location.hash = '#/'")
+        expect(page.locator(RUN).first).to_be_visible()
+        tab.check()
 
 
 def test_an_address_that_names_no_model_says_so(browser, tried: Running):

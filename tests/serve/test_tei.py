@@ -153,6 +153,11 @@ def test_similarity_is_the_cosine_or_what_a_tuned_model_predicts(ask):
     assert {one["index"]: one["score"] for one in ranked} == pytest.approx(dict(enumerate(expected)), abs=1e-5)
 
 
+def test_a_piece_that_is_not_in_the_vocabulary_is_marked(ask):
+    (tokens,) = ask("/tokenize", inputs="a 🐇", add_special_tokens=False)
+    assert [one.get("unknown", False) for one in tokens] == [False, True]
+
+
 def test_tokenize_and_decode_are_those_of_the_tokenizer(ask):
     text = "Hello wörld 🙂 unbelievably"
     (tokens,) = ask("/tokenize", inputs=text)

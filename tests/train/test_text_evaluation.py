@@ -90,9 +90,9 @@ def test_no_text_is_an_error(tmp_path):
 
 
 def test_progress_counts_windows_after_they_are_scored(tmp_path, monkeypatch):
-    events, sums = [], text_evaluation._sums
+    events, sums = [], text_evaluation.window_sums
     monkeypatch.setattr(text_evaluation, "_MOST_BATCH_TOKENS", 10 * LENGTH)
-    monkeypatch.setattr(text_evaluation, "_sums", lambda *given: events.append("scored") or sums(*given))
+    monkeypatch.setattr(text_evaluation, "window_sums", lambda *given: events.append("scored") or sums(*given))
     monkeypatch.setattr(text_evaluation.Gauge, "add", lambda _, items, size=0: events.append(items))
     score(make(tmp_path, "gpt2", "char"))
     assert events[:4] == ["scored", 10, "scored", 10]

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 import weft
-from watching import ALICE, line, make_run, numbers_in, start_run, train_to_the_end, wait_for, watching, write_recipe
+from watching import ALICE, line, make_run, numbers_in, start_run, wait_for, watching, write_recipe
 from weft.commands.stages import open_run
 from weft.errors import FolderError, InputError
 from weft.recipe.file import read_recipe
@@ -16,7 +16,8 @@ from weft.watch.finding import folder_id
 
 def test_a_run_that_was_stopped_and_resumed_ends_bit_for_bit_as_the_unbroken_one(tmp_path: Path):
     recipe, runs = write_recipe(tmp_path), tmp_path / "runs"
-    unbroken = train_to_the_end(recipe, tmp_path / "unbroken")
+    unbroken = tmp_path / "unbroken"
+    weft.pretrain(recipe, output=unbroken)
     runs.mkdir()
     with watching(runs, allow_control=True) as watched:
         process = start_run(recipe, runs / "tiny")

@@ -17,7 +17,7 @@ from weft.generate.prompts import PromptReader
 from weft.generate.scorer import Normalize, Scorer
 from weft.generate.start_end_tokens import StartEndTokens, read_start_end_tokens
 from weft.generate.writer import Writer
-from weft.interchange.folder import OWN_FORMAT, Description, config_files_of, save_format, write_model
+from weft.interchange.folder import Description, config_files_of, save_format, why_own_format, write_model
 from weft.model.families import design
 from weft.model.heads import mean_of_each
 from weft.model.network import create_network
@@ -28,18 +28,26 @@ from weft.tasks.loaded import LoadedModel
 from weft.tokenizer.tokenizer import Tokenizer
 
 Prompts = str | Sequence[str] | Sequence[int] | Sequences
-_COPIED_FACTS = ("recipe", "task", "results")  # keys of weft.json that a saved copy keeps
+_COPIED_FACTS = ("recipe", "task", "results", "compressed")  # keys of weft.json that a saved copy keeps
 _LANGUAGE_HEADS = ("masked", "causal", "seq2seq")
 _TASK_HEADS = ("sequence", "token", "span", "next-sentence")
 
 
-def load(folder: str | Path, device: str | torch.device = "auto", *, task: str | None = None) -> "Model":
+def load(
+    folder: str | Path,
+    device: str | torch.device = "auto",
+    *,
+    task: str | None = None,
+    precision: str | None = None,
+) -> "Model":
     """A model from a Hugging Face folder, or one in weft's own format.
 
     `device`: "auto" is the GPU if there is one, else the CPU. `task`: what to predict (classify, pair, tag …). Default:
-    the task the model was tuned for. Raises FolderError if a tensor is missing, misshapen or left over.
+    the task the model was tuned for. `precision`: of the computation on a CPU: fp32, bf16, int8, or auto for the faster
+    one of fp32 and bf16; default: fp32, or what the model was quantized to. Raises FolderError if a tensor is missing,
+    misshapen or left over.
     """
-    return Model.load(folder, device, task)
+    return Model.load(folder, device, task, precision)
 
 
 def create(
@@ -93,7 +101,7 @@ class Model(LoadedModel):
         kept = {key: self.facts[key] for key in _COPIED_FACTS if key in self.facts}
         saved_as = write_model(self.network, self._described(), as_path(folder, "The folder"), files=files, facts=kept)
         if saved_as == "weft":
-            say(f"{folder}: {OWN_FORMAT}")
+            say(f"{folder}: {why_own_format(self.network)}")
         return saved_as
 
     def config_files(self) -> dict[str, bytes]:

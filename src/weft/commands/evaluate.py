@@ -12,12 +12,11 @@ from weft.commands.tasks import evaluate_task, print_judged
 from weft.errors import InputError, RecipeError, as_items, as_path
 from weft.metrics.rounding import interval_text, rounded
 from weft.sources.documents import read_documents
-from weft.sources.files import is_corpus, list_files
+from weft.sources.files import held_out_part, list_files
 from weft.sources.reading import Reading
 from weft.sources.standard_input import standard_input_as_file
 from weft.train.text_evaluation import TextScores, language_head, score_texts
 
-_HELD_OUT = ("test", "validation")  # parts of a corpus folder, the first that is there
 _SCORED = {"causal": "tokens", "masked": "masked tokens", "seq2seq": "target tokens of span corruption"}
 
 PathOrPaths = str | Path | Sequence[str | Path]
@@ -34,6 +33,7 @@ def evaluate_model(
     format: str | None = None,
     output: str | Path | None = None,
     limit_bytes: int | None = None,
+    precision: str | None = None,
 ) -> dict[str, Any]:
     """How good a model is: the object that `weft evaluate --json` prints.
 
@@ -42,9 +42,9 @@ def evaluate_model(
     A model with a task is evaluated on labelled examples: `figures` with `intervals`, cost, and a baseline if `train`
     names training data. `columns`: {"text": "sentence"}. `output`: a folder for report.html and report.json. A language
     model is evaluated on text: perplexity, bits per byte, or accuracy on masked tokens. `limit_bytes`: read at most
-    this much of the text.
+    this much of the text. `precision`: as in `weft.load`, for a model that is given by its folder.
     """
-    loaded = model if isinstance(model, Model) else load(model, task=task)
+    loaded = model if isinstance(model, Model) else load(model, task=task, precision=precision)
     paths, known = _as_paths(data), _as_paths(train)
     if not paths:
         raise InputError("Give at least one file to evaluate on.")
@@ -85,7 +85,7 @@ def _evaluate_text(
     chosen = reading_in(format)
     reading = Reading(encoding=encoding, format=chosen.format if chosen else None)
     began = time.perf_counter()
-    with standard_input_as_file([_held_out(path) for path in paths], format) as found:
+    with standard_input_as_file([held_out_part(path) for path in paths], format) as found:
         listing = list_files(found, reading.format)
         listing.say_passed_over()
         try:
@@ -150,16 +150,6 @@ def _limited(files: Sequence[Path], reading: Reading, most_bytes: int | None) ->
             whole = text.encode("utf-8", "surrogatepass")
             text, left = whole[:left].decode("utf-8", "ignore"), left - len(whole)
         yield text
-
-
-def _held_out(path: Path) -> Path:
-    """A corpus folder stands for the part that models are not trained on."""
-    if not is_corpus(path):
-        return path
-    parts = [path / part for part in _HELD_OUT if any((path / part).glob("**/*.*"))]
-    if not parts:
-        raise InputError(f"{path} has no test or validation part to evaluate on. Give text that was held out.")
-    return parts[0]
 
 
 def _as_paths(given: PathOrPaths) -> list[Path]:

@@ -1,5 +1,9 @@
 """`weft export` and `weft import`."""
 
+import importlib.util
+import json
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,41 @@ def export_folder(
     return {key: value for key, value in facts.items() if value is not None}, result.next_step
 
 
+def shown_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """For people, of the comparison only what the verdict does not say."""
+    return {**facts, "compared": (facts.get("compared") or {}).get("notes")}
+
+
+def steps_here(step: str) -> list[tuple[str, str]]:
+    """What to do on this machine: each a hint and a command. `step` may need a program that is not installed."""
+    words = shlex.split(step)
+    steps = [("", step)]
+    if words[0].startswith("llama-") and shutil.which(words[0]) is None:
+        steps = [(f"{words[0]} comes with llama.cpp: https://github.com/ggml-org/llama.cpp.", step)]
+        if words[0] == "llama-server" and importlib.util.find_spec("xllamacpp") is not None:
+            steps = [
+                (
+                    "llama-server is not installed; its Python package is.",
+                    _python_server(words[2], "--embedding" in words),
+                )
+            ]
+    if words[0] == "llama-server":
+        route, body = ("completion", {"prompt": "Once upon a time", "n_predict": 40})
+        if "--embedding" in words:
+            route, body = ("embedding", {"content": "Once upon a time"})
+        asked = f"curl http://127.0.0.1:8080/{route} -d {shlex.quote(json.dumps(body))}"
+        steps.append(("While it runs, in another terminal.", asked))
+    return steps
+
+
+def _python_server(file: str, is_embedding: bool) -> str:
+    lines = ["import xllamacpp as llama", "settings = llama.CommonParams()"]
+    lines += [f"settings.model.path = {json.dumps(file, ensure_ascii=False)}", "settings.port = 8080"]
+    lines += ["settings.embedding = True"] if is_embedding else []
+    lines += ["server = llama.Server(settings)", 'input("Enter stops it.")']
+    return f"python -c {shlex.quote('; '.join(lines))}"
+
+
 def verdict_of(found: Comparison | None, *, asked: bool) -> str:
     """How near the export is to weft, in one sentence."""
     if found is None:
@@ -37,7 +76,9 @@ def verdict_of(found: Comparison | None, *, asked: bool) -> str:
         parts.append(f"outputs differ from weft's by at most {found.logits:.2g}{scale}")
     if found.same_tokens is not None:
         parts.append(f"{found.same_tokens:.0%} of the greedy tokens are equal")
-    return f"Runs in {found.runtime}: {'; '.join(parts)}." if parts else f"Written for {found.runtime}."
+    if not parts:
+        return f"Written. Not compared with weft in {found.runtime}: see the notes."
+    return f"Runs in {found.runtime}: {'; '.join(parts)}."
 
 
 def import_file(file: str | Path, output: str | Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`weft export` and `weft import` on the command line: the commands and their options, each with its help text."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,7 @@ def export(
     as_json: opt.AsJson = False,
 ) -> None:
     """Write a model for other programs: ONNX, CTranslate2 or GGUF (llama.cpp); checked in their runtimes."""
-    from weft.commands.export import export_folder
+    from weft.commands.export import export_folder, shown_facts, steps_here
 
     flags = {"int8": int8, "f16": f16, "bf16": bf16, "q8_0": q8_0}
     flags |= {"q5_0": q5_0, "q5_1": q5_1, "q4_0": q4_0, "q4_1": q4_1}
@@ -56,8 +57,9 @@ def export(
     if len(chosen) > 1:
         raise InputError(f"--{chosen[0]} and --{chosen[1]} do not go together: an export has one precision.")
     facts, next_step = export_folder(model, to, output, chosen[0] if chosen else None, compare=not no_compare)
-    print_facts(facts, as_json)
-    print_next(next_step, quiet=as_json)
+    print_facts(facts if as_json else shown_facts(facts), as_json)
+    for hint, command in steps_here(next_step):
+        print_next(command, hint, quiet=as_json)
 
 
 def import_model(file: GgufFile, output: ExportFolder, as_json: opt.AsJson = False) -> None:
@@ -65,4 +67,4 @@ def import_model(file: GgufFile, output: ExportFolder, as_json: opt.AsJson = Fal
     from weft.commands.export import import_file
 
     print_facts(import_file(file, output), as_json)
-    print_next(f'weft generate {output} "Once upon a time"', quiet=as_json)
+    print_next(f'weft generate {shlex.quote(str(output))} "Once upon a time"', quiet=as_json)

@@ -11,12 +11,14 @@ from weft.errors import InputError
 from weft.sources.standard_input import texts_or_file
 
 
-def fill_texts(folder: Path, texts: Sequence[str], file: Path | None, top: int) -> dict[str, Any]:
+def fill_texts(
+    folder: Path, texts: Sequence[str], file: Path | None, top: int, precision: str | None = None
+) -> dict[str, Any]:
     texts, file = texts_or_file(texts, file)
     if (file is None) == (not texts):
         raise InputError("Give texts with [MASK] in them, or --file.")
     lines = list(texts) if file is None else read_prompts(file)
-    model = load(folder)
+    model = load(folder, precision=precision)
     filled = []
     for number, text in enumerate(lines, start=1):
         try:

@@ -39,10 +39,11 @@ def describe_machine() -> dict[str, Any]:
     import torch
 
     from weft.generate.layer_kernel import missing_generation_kernels
+    from weft.inference.forward_trials import missing_forward_kernels
     from weft.model.kernel_report import missing_kernels
     from weft.version import VERSION
 
-    missing = {**missing_kernels(), **missing_generation_kernels()}
+    missing = {**missing_kernels(), **missing_forward_kernels(), **missing_generation_kernels()}
     return {
         "weft": VERSION,
         "torch": torch.__version__,
@@ -58,11 +59,13 @@ def _describe_run(folder: Path) -> dict[str, Any]:
 
     facts, metrics = read_json(folder / MANIFEST), read_metrics(folder)
     last = {key: value for key, value in (metrics[-1] if metrics else {}).items() if key != "sample"}
-    stage = "finetune" if "finetune" in facts["asked"] and "pretrain" not in facts["asked"] else "pretrain"
-    state = "finished" if "results" in facts else f"not finished; weft {stage} --resume continues it"
+    asked = facts["asked"]
+    stage = next((name for name in ("pretrain", "finetune", "distil") if name in asked), None)
+    again = "weft run starts it again" if stage is None else f"weft {stage} --resume continues it"
+    state = "finished" if "results" in facts else f"not finished; {again}"
     return {
         "run": str(folder),
-        "name": facts["asked"].get("name"),
+        "name": asked.get("name"),
         "state": state,
         "last": last,
         **facts.get("results", {}),
@@ -85,6 +88,7 @@ def _describe_model(folder: Path) -> dict[str, Any]:
     network, description = read_outline(folder)
     tokenizer = read_tokenizer(folder)
     facts = _describe_network(network, description.head)
+    facts |= _describe_quantized(network)
     facts |= {"format": description.config["model_type"], "notes": list(description.notes)}
     facts |= _describe_training(folder)
     if description.labels and facts["head"] in ("sequence", "token"):
@@ -98,15 +102,38 @@ def _describe_model(folder: Path) -> dict[str, Any]:
     return {"folder": str(folder), **facts}
 
 
+def _describe_quantized(network: Any) -> dict[str, Any]:
+    """The matrices by their bits, and the memory that they take."""
+    from weft.model.quantized import quantized_modules, weight_bytes
+
+    found = {id(layer.values): layer.quantized.bits for layer in quantized_modules(network).values()}
+    if not found:
+        return {}
+    counts = {f"{bits} bits": list(found.values()).count(bits) for bits in sorted(set(found.values()), reverse=True)}
+    return {
+        "quantized": {name: f"{count} matrices" for name, count in counts.items()},
+        "memory": {"run": weight_bytes(network)},
+    }
+
+
 def _describe_training(folder: Path) -> dict[str, Any]:
-    """The task and the score, as far as the model's weft.json or its run's says."""
+    """Task, score, compression and card, as far as the model's weft.json or its run's says."""
+    from weft.compress.lineage import compression_steps, title_of
+
     known = known_facts(folder)
     task, results = known.get("task"), known.get("results")
     found: dict[str, Any] = {"task": task.get("name")} if isinstance(task, dict) else {}
     run = known_facts(folder.parent)
     judged = run.get("results") if run.get("kind") == "run" and folder.name == "model" else None
+    steps = compression_steps(known)
+    is_cut = bool(steps) and steps[-1]["method"] != "distil"  # its results are those of the model before
     if score := _score(judged) or _score(results):
-        found["score"] = score
+        found["score before" if is_cut else "score"] = score
+    if steps:
+        found["compressed"] = " → ".join(map(title_of, steps))
+    card = known.get("card")
+    if isinstance(card, dict) and isinstance(card.get("verdict"), str):
+        found["card"] = card["verdict"]
     return found
 
 

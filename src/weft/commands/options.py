@@ -102,6 +102,10 @@ InputTexts = Annotated[
 RowFile = Annotated[
     Path | None, typer.Option(help="A file with one input per row (.csv, .jsonl …) or line (.txt). - is stdin.")
 ]
+PrecisionName = Annotated[
+    str | None,
+    typer.Option(help="On a CPU: fp32, bf16, int8, or auto. Default: fp32, or what the model was quantized to."),
+]
 AllLabels = Annotated[
     bool, typer.Option("--details", help="Add the probabilities of all labels, or the next best answers.")
 ]

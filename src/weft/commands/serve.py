@@ -25,6 +25,7 @@ def serve_folders(
     origins: Sequence[str],
     memory: str,
     int8: bool,
+    precision: str | None,
     draft: Path | None,
     runs: Path | None,
     allow_control: bool,
@@ -52,7 +53,9 @@ def serve_folders(
     from weft.serve.served import Service
     from weft.serve.server import run_server
 
-    service = Service(load_models(folders, memory=size, int8=int8, draft=draft, limits=chosen), chosen)
+    service = Service(
+        load_models(folders, memory=size, int8=int8, precision=precision, draft=draft, limits=chosen), chosen
+    )
     app = create_app(service, security, runs=watched, logs=logs)
     address = address_of(listener)
     if as_json:

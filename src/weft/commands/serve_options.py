@@ -60,6 +60,7 @@ def serve(
     cors: Cors = None,
     memory: Memory = "2GB",
     int8: opt.Int8 = False,
+    precision: opt.PrecisionName = None,
     draft: ServedDraft = None,
     runs: RunsToWatch = None,
     allow_control: AllowControl = False,
@@ -83,5 +84,5 @@ def serve(
     limits |= {"answers": max_answers, "tokens": max_tokens, "requests": max_requests, "connections": max_connections}
     access: dict[str, Any] = {"key_file": api_key_file, "allowed_hosts": allowed_host or [], "origins": cors or []}
     options: dict[str, Any] = {"memory": memory, "int8": int8, "draft": draft, "logs": log_requests, "as_json": as_json}
-    options |= {"runs": runs, "allow_control": allow_control}
+    options |= {"runs": runs, "allow_control": allow_control, "precision": precision}
     serve_folders(models, host=host, port=port, **access, **options, limits=limits)

@@ -1,4 +1,4 @@
-"""`weft pretrain` and `weft finetune`, also `weft.pretrain(...)` and `weft.finetune(...)` in Python."""
+"""`weft pretrain`, `weft finetune` and `weft distil`, also `weft.pretrain(...)` and so on in Python."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,6 +52,20 @@ def finetune_recipe(
 
     read, base, folder = _opened(recipe, overrides, output, resume=resume)
     return RunResults(finetune(read, base, folder, resume=resume))
+
+
+def distil_recipe(
+    recipe: RecipeSource, overrides: Overrides = (), *, output: str | Path | None = None, resume: bool = False
+) -> RunResults:
+    """Train a smaller model that learns from a trained one (`distil.teacher`); arguments as of `weft.pretrain`.
+
+    The results of a task are those of `weft.finetune`. `yardsticks` has the teacher, the same student trained alone
+    and the untrained student; `kept` is the share of the teacher's score.
+    """
+    from weft.compress.distil.run import distil_model
+
+    read, base, folder = _opened(recipe, overrides, output, resume=resume)
+    return RunResults(distil_model(read, base, folder, resume=resume))
 
 
 def open_recipe(recipe: RecipeSource, overrides: Overrides = ()) -> tuple[Recipe, Path]:

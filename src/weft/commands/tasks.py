@@ -1,26 +1,24 @@
 """`weft evaluate` and `weft predict` for models that have a task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from weft.api.model import Model, load
 from weft.commands.printing import as_json_line
-from weft.errors import InputError, suggest
+from weft.errors import InputError
 from weft.folders import disk_errors, known_facts
 from weft.progress import say
-from weft.recipe.file import check_section
 from weft.recipe.finetune import DataSection
 from weft.sources.places import locate
 from weft.sources.standard_input import is_standard_input
+from weft.tasks.given_data import given_columns, given_section, read_given
 from weft.tasks.judging.brief import brief_lines
 from weft.tasks.judging.evaluation import evaluate_on, require_packages, training_facts
 from weft.tasks.judging.predict import given_roles, predict_texts
 from weft.tasks.judging.predict_file import LineFormat, WriteLines, predict_file
 from weft.tasks.judging.report import write_task_report
-from weft.tasks.labelled.data import LabelledSplit, checked_split, read_split
 from weft.tasks.labelled.overlap import find_overlap
-from weft.tasks.learning.splits import say_problems
 from weft.tasks.loaded import LoadedModel
 from weft.terminal import escape_controls
 
@@ -42,10 +40,10 @@ def evaluate_task(
         raise InputError("Standard input (-) has no name that tells its format. Give it: --format jsonl (csv, tsv …).")
     _ = model.required_task, model.input_spec  # raises InputError before any data is read
     require_packages(model.required_task, baseline=bool(train), without="leaving out --train")
-    named = _named_columns(columns, model.required_task.roles)
-    section = _section(named, encoding, format, model)
-    split = _read(model, data, section)
-    known = _read(model, train, section) if train else None
+    named = given_columns(columns, model.required_task.roles)
+    section = given_section(named, encoding, format, model)
+    split = read_given(model, data, section)
+    known = read_given(model, train, section) if train else None
     overlap = find_overlap(model.required_task, {"train": known, "test": split}) if known else []
     for note in overlap:
         say(note)
@@ -77,53 +75,24 @@ def print_judged(results: dict[str, Any], *, as_json: bool) -> None:
     print(as_json_line(results) if as_json else escape_controls("\n".join(brief_lines(results))))
 
 
-def _load(folder: Path, task: str | None) -> Model:
+def _load(folder: Path, task: str | None, precision: str | None) -> Model:
     """Raises InputError before any data is read if the model has no task or no tokenizer."""
-    model = load(folder, task=task)
+    model = load(folder, task=task, precision=precision)
     _ = model.required_task, model.input_spec
     return model
 
 
-def _read(model: LoadedModel, paths: Sequence[Path], section: DataSection) -> LabelledSplit:
-    split = checked_split(model.required_task, read_split(model.required_task, paths, section))
-    say_problems(split)
-    return split
-
-
-def _section(columns: Mapping[str, str], encoding: str, format: str | None, model: LoadedModel) -> DataSection:
-    """How the data is read. Columns that are not named now are those of the recipe the model was tuned with; its names
-    for the columns of tables without a header only count if none is named now.
-    """
-    roles = model.required_task.roles
-    facts: Any = model.facts.get("recipe")
-    data = facts.get("finetune", {}).get("data", {}) if isinstance(facts, dict) else {}
-    kept = {
-        key: value for key, value in data.items() if key in (*roles, "labels") or (key == "columns" and not columns)
-    }
-    read = {"encoding": encoding, "format": check_section(DataSection, {"format": format}, "--format").format}
-    return check_section(DataSection, {**kept, **columns, **read}, "--column")
-
-
-def _named_columns(options: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
-    """The values of --column, by role."""
-    found = {}
-    for option in options:
-        role, equals, column = option.partition("=")
-        if not equals or not column:
-            raise InputError(f"--column {option!r} is not role=column, such as {roles[0]}=sentence.")
-        if role not in roles:
-            raise InputError(
-                f"--column {option}: there is no role {role}{suggest(role, roles)}. There are: {', '.join(roles)}."
-            )
-        found[role] = column
-    return found
-
-
 def predict_given(
-    folder: Path, texts: Sequence[str], task: str | None, *, details: bool, with_text: bool
+    folder: Path,
+    texts: Sequence[str],
+    task: str | None,
+    *,
+    details: bool,
+    with_text: bool,
+    precision: str | None = None,
 ) -> list[dict[str, Any]]:
     """Predictions for texts. A task that takes several (a pair; question and context) gets them one after another."""
-    model = _load(folder, task)
+    model = _load(folder, task, precision)
     roles = given_roles(model.required_task)
     if len(texts) % len(roles):
         raise InputError(
@@ -147,12 +116,13 @@ def predict_rows(
     details: bool,
     with_text: bool,
     resume: bool,
+    precision: str | None = None,
 ) -> dict[str, Any]:
     """A line per row of the file, to the output if there is one, otherwise to `write`."""
-    model = _load(folder, task)
-    named = _named_columns(columns, [*model.required_task.roles, "id"])
+    model = _load(folder, task, precision)
+    named = given_columns(columns, [*model.required_task.roles, "id"])
     id_column = named.pop("id", None)
-    section = _section(named, encoding, format, model)
+    section = given_section(named, encoding, format, model)
     if locate(file, section.format).is_text:  # whatever the columns of the training data are called
         if columns:
             raise InputError(f"--column goes with tables; {file} has lines only.")

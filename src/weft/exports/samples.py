@@ -2,11 +2,14 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from weft.api.model import Model
 
 LENGTHS = (1, 2, 3, 7, 33, 128)
 MOST_LENGTH = 512
+# What a greedy text is written with: runtimes do not know the penalty that a folder recommends.
+PLAIN_GREEDY: dict[str, Any] = {"strategy": "greedy", "repetition_penalty": 1.0}
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
     "To be, or not to be: that is the question.\nWhether 'tis nobler in the mind to suffer",

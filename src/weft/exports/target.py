@@ -37,7 +37,7 @@ class ExportTarget:
     why_not: Callable[[Model, str], str | None]
     write: Callable[[Model, Path, str], dict[str, Any]]  # returns facts for weft.json
     compare: Callable[[Model, Path, str], Comparison]
-    next_step: Callable[[Model, Path], str]  # a command or a line of Python that uses the export
+    next_step: Callable[[Model, Path], str]  # a command that uses the export
 
 
 @dataclass(frozen=True)

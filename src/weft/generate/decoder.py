@@ -78,7 +78,7 @@ class Decoder:
         if self.stack is None:
             self.recurrent = RecurrentRows(self.network)
         else:
-            if ready.stack is not None and ready.stack.int8:
+            if ready.stack is not None and ready.stack.is_quantized:
                 dtype = torch.float16  # a step with many rows spends most of its time reading keys and values
             size = torch.empty((), dtype=dtype).element_size()
             own = PageShape.of_tokens(self.stack)

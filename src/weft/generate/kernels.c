@@ -9,8 +9,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../inference/int4.h"
 #include "../inference/int8.h"
 #include "../inference/lanes.h"
+#include "../inference/layer.h"
 #include "../inference/product.h"
 
 #define LOAD_ONE(to, from) (to)[0] = *(from)
@@ -35,65 +37,28 @@
 #define STORE store_half
 #include "attention.h"
 
-/* x W + b, with fp32 or int8 weights. */
-struct matrix {
-    const void *weights;        /* fp32: (blocks, depth, COLUMNS); int8: as in int8.h */
-    const float *bias, *scales; /* scales and sums: int8 only */
-    const int32_t *sums;
-    int64_t depth, width;
-    int is_int8;
-};
-
 static int64_t padded(int64_t depth) { return (depth + 3) / 4 * 4; }
 
-/* Bytes of scratch memory to quantize rows of x. */
-static int64_t quantized_bytes(int64_t rows, int64_t depth) { return rows * (padded(depth) + (int64_t)sizeof(float)) + 64; }
+/* Bytes of scratch memory to quantize rows of x, for groups of at least 8. */
+static int64_t quantized_bytes(int64_t rows, int64_t depth) { return rows * (int4_stride(padded(depth), 8) + (int64_t)sizeof(float)) + 64; }
 
 static void product(const struct matrix *m, const float *x, float *out, int64_t rows, int add, void *scratch,
                     const struct member *me)
 {
-    if (!m->is_int8) {
+    if (m->kind == FLOAT_WEIGHTS) {
         multiply(x, m->weights, m->bias, out, rows, m->depth, m->width, add, me);
         return;
     }
-    struct int8_matrix weights = {m->weights, m->scales, m->sums, m->bias, m->depth, m->width};
     float *row_scales = scratch;
     uint8_t *quantized = (uint8_t *)(((uintptr_t)(row_scales + rows) + 63) & ~(uintptr_t)63);
+    if (m->kind == INT4_WEIGHTS) {
+        struct int4_matrix weights = {m->weights, m->scales, m->bias, m->depth, m->width, m->group};
+        multiply_int4(&weights, x, quantized, row_scales, out, rows, add, me);
+        return;
+    }
+    struct int8_matrix weights = {m->weights, m->scales, m->sums, m->bias, m->depth, m->width};
     quantize_rows(x, quantized, row_scales, rows, m->depth, padded(m->depth), me);
     multiply_int8(&weights, quantized, row_scales, out, rows, add, me);
-}
-
-struct norm {
-    const float *gain, *bias;
-    float epsilon;
-    int kind; /* 0 none, 1 LayerNorm, 2 RMSNorm */
-};
-
-/* Σ (x − mean)^power, power 1 or 2. The compiler must not choose the order of the sum, which would then depend on where
-   the row lies in memory. */
-static float sum_of(const float *x, float mean, int power, int64_t width)
-{
-    lanes sums = {0};
-    float sum = 0;
-    int64_t d = 0;
-    for (; d + LANE_COUNT <= width; d += LANE_COUNT) {
-        lanes rest = *(const lanes *)(x + d) - mean;
-        if (power == 2) rest *= rest;
-        sums += rest;
-    }
-    for (; d < width; d++) sum += power == 1 ? x[d] - mean : (x[d] - mean) * (x[d] - mean);
-    for (int lane = 0; lane < LANE_COUNT; lane++) sum += sums[lane];
-    return sum;
-}
-
-static void normalize_one(const struct norm *norm, const float *x, float *out, int64_t width)
-{
-    float mean = norm->kind == 1 ? sum_of(x, 0, 1, width) / width : 0;
-    float scale = 1 / __builtin_sqrtf(sum_of(x, mean, 2, width) / width + norm->epsilon);
-    if (norm->bias)
-        for (int64_t d = 0; d < width; d++) out[d] = (x[d] - mean) * scale * norm->gain[d] + norm->bias[d];
-    else
-        for (int64_t d = 0; d < width; d++) out[d] = (x[d] - mean) * scale * norm->gain[d];
 }
 
 static void normalize(const struct norm *norm, const float *x, float *out, int64_t rows, int64_t width, const struct member *me)
@@ -102,57 +67,7 @@ static void normalize(const struct norm *norm, const float *x, float *out, int64
     meet(me);
 }
 
-/* Rotary positions: pairs (x_i, x_{i + half}) rotated by their angles. */
-static void rotate(float *x, const float *cos, const float *sin, int64_t width)
-{
-    int64_t half = width / 2;
-    for (int64_t d = 0; d < half; d++) {
-        float a = x[d], b = x[d + half];
-        x[d] = a * cos[d] - b * sin[d];
-        x[d + half] = b * cos[d + half] + a * sin[d + half];
-    }
-}
-
 static inline float logistic(float x) { return logistics((lanes){0} + x)[0]; }
-
-/* x f(x) of `count` numbers, whatever their number. */
-#define EACH(BODY)                                                                         \
-    for (int64_t i = 0; i < count; i += LANE_COUNT) {                                           \
-        lanes y = {0};                                                                     \
-        int64_t size = (count - i < LANE_COUNT ? count - i : LANE_COUNT) * (int64_t)sizeof(float);   \
-        memcpy(&y, x + i, size);                                                           \
-        BODY                                                                               \
-        memcpy(x + i, &y, size);                                                           \
-    }
-
-static void activate(float *x, int64_t count, int activation)
-{
-    switch (activation) {
-    case 0:
-        for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0 ? 0 : x[i];
-        break;
-    case 1:
-        for (int64_t i = 0; i < count; i++) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
-        break;
-    case 2: EACH(y *= logistics(y);) break;
-    case 3: /* (1 + tanh y) / 2 = 1 / (1 + e⁻²ʸ) */ EACH(y *= logistics(1.5957691216f * (y + 0.044715f * y * y * y));) break;
-    case 4:
-        for (int64_t i = 0; i < count; i++) x[i] *= 0.5f * (1 + erff(x[i] * 0.70710678f));
-        break;
-    case 5:
-        for (int64_t i = 0; i < count; i++) x[i] = tanhf(x[i]);
-        break;
-    }
-}
-
-struct layer {
-    struct norm attention_norm, query_norm, key_norm, cross_norm, feedforward_norm;
-    struct matrix qkv, out, cross_query, cross_out, up, down; /* cross_query.weights NULL: no cross-attention */
-    int64_t width, heads, shared, head_width, inner;
-    int64_t cross_heads, cross_head_width;
-    float scale, cross_scale;
-    int post, gated, activation; /* 0 ReLU, 1 squared ReLU, 2 SiLU, 3 GELU by tanh, 4 GELU, 5 tanh */
-};
 
 /* What all layers of a step share. */
 struct step {

@@ -9,46 +9,23 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from weft.compiled import KernelsMissing, load_tried, threads, why_missing
-from weft.generate.kernels import (
-    PAGE_TOKENS,
-    GenerationKernels,
-    KernelMatrix,
-    KernelNorm,
-    MatrixStruct,
-    NormStruct,
-    data_address,
-    load_generation_kernels,
-)
+from weft.generate.kernels import PAGE_TOKENS, GenerationKernels, load_generation_kernels
 from weft.generate.layouts import KernelLayout, LaidOutLinear
 from weft.generate.pages import PagePool, PageShape
-from weft.generate.thread_choice import ThreadChoice
+from weft.inference.layer import TABLE_ROWS, LayerKernel, rotary_angles
+from weft.inference.matrices import KernelMatrix, KernelNorm, NormStruct, data_address
+from weft.inference.thread_choice import ThreadChoice
 from weft.model.attention import AttentionSpec
 from weft.model.block import Block, BlockSpec
 from weft.model.feedforward import FeedForwardSpec
 from weft.model.heads import Head
 from weft.model.norm import NormSpec
 from weft.model.packed import pack
-from weft.model.positions import RelativeBias, Rotary, rotary_table
+from weft.model.positions import RelativeBias, Rotary
 from weft.model.stack import Stack, StackSpec
-
-_ACTIVATION_CODES = {"relu": 0, "relu-squared": 1, "silu": 2, "gelu-tanh": 3, "gelu": 4, "tanh": 5}
-_NORMS = ("attention_norm", "query_norm", "key_norm", "cross_norm", "feedforward_norm")
-_MATRICES = ("qkv", "out", "cross_query", "cross_out", "up", "down")
-_TABLE_ROWS = 1024  # positions computed at a time, always the same ones together, so that a table never changes
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        *((name, NormStruct) for name in _NORMS),
-        *((name, MatrixStruct) for name in _MATRICES),
-        *((name, c_int64) for name in ("width", "heads", "shared", "head_width", "inner")),
-        *((name, c_int64) for name in ("cross_heads", "cross_head_width")),
-        *((name, c_float) for name in ("scale", "cross_scale")),
-        *((name, c_int) for name in ("post", "gated", "activation")),
-    )
 
 
 class _PlacedLayer(ctypes.Structure):
@@ -100,58 +77,16 @@ class Entries(NamedTuple):
     longest: int  # columns of the longest row, or source, that is read
 
 
-class LayerKernel:
-    """The C struct, and the tensors whose addresses it holds."""
-
-    def __init__(self, block: Block, *, int8: bool) -> None:
-        attention, feedforward, cross = block.attention.spec, block.feedforward.spec, block.cross
-        norms: dict[str, nn.Module | None] = {
-            "attention_norm": block.attention_norm,
-            "query_norm": block.attention.query_norm,
-            "key_norm": block.attention.key_norm,
-            "cross_norm": block.cross_norm,
-            "feedforward_norm": block.feedforward_norm,
-        }
-        linears = {"qkv": block.attention.qkv, "out": block.attention.out}
-        linears |= {"up": block.feedforward.up, "down": block.feedforward.down}
-        if cross is not None:
-            linears |= {"cross_query": cross.query, "cross_out": cross.out}
-        self.norms = {name: KernelNorm(norm) for name, norm in norms.items()}
-        self.matrices = {name: KernelMatrix(linear, int8=int8) for name, linear in linears.items()}
-        self.struct = _Layer(
-            **{name: norm.struct for name, norm in self.norms.items()},
-            **{name: matrix.struct for name, matrix in self.matrices.items()},
-            width=self.matrices["qkv"].depth,
-            heads=attention.heads,
-            shared=attention.key_value_heads,
-            head_width=attention.head_width,
-            inner=feedforward.inner,
-            cross_heads=0 if cross is None else cross.spec.heads,
-            cross_head_width=0 if cross is None else cross.spec.head_width,
-            scale=attention.head_width**-0.5 if attention.scaled else 1.0,
-            cross_scale=0.0 if cross is None else (cross.spec.head_width**-0.5 if cross.spec.scaled else 1.0),
-            post=block.post,
-            gated=feedforward.gated,
-            activation=_ACTIVATION_CODES[feedforward.activation],
-        )
-        self.address = ctypes.addressof(self.struct)
-        sizes = {name: matrix.width for name, matrix in self.matrices.items()}
-        inside = [sizes["qkv"] + self.matrices["out"].depth, sizes["up"] + feedforward.inner]
-        inside += [] if cross is None else [2 * sizes["cross_query"]]
-        self.work_per_entry = self.matrices["qkv"].depth + max(inside)  # floats of scratch memory
-        self.deepest = max(matrix.depth for matrix in self.matrices.values())
-
-
 class KernelStack:
     """A decoder stack in C: hidden states of a step's entries in, hidden states out."""
 
     def __init__(self, stack: Stack, kernels: GenerationKernels, head: Head | None = None, *, int8: bool) -> None:
         """`head`: the language-model head, run with the layers if it is a single matrix."""
-        self.spec, self.positions, self.kernels, self.int8 = stack.spec, stack.positions, kernels, int8
+        self.spec, self.positions, self.kernels = stack.spec, stack.positions, kernels
         blocks = [block for block in stack.blocks if isinstance(block, Block)]
-        self.layers = [LayerKernel(block, int8=int8) for block in blocks]
-        # An encoder–decoder's keys and values of the source are computed once per source.
-        self.crosses = [block.cross for block in blocks]
+        self.layers = [LayerKernel(block, "int8" if int8 else "fp32") for block in blocks]
+        matrices = [matrix for layer in self.layers for matrix in layer.matrices.values()]
+        self.is_quantized = any(matrix.quantizes for matrix in matrices)
         self.relative: RelativeBias | None = stack.relative
         self.norm = KernelNorm(stack.norm)
         self.head: KernelMatrix | None = None
@@ -209,7 +144,7 @@ class KernelStack:
     def _placed(self, longest: int) -> ctypes.Array:
         """The layers with their tables, made again when these have grown."""
         if self.placed is None or longest > self.placed[0]:
-            size = max(_TABLE_ROWS, 2 * longest)
+            size = max(TABLE_ROWS, 2 * longest)
             parts = []
             for number, layer in enumerate(self.layers):
                 window, cos, sin = self._view(number, size)
@@ -219,22 +154,25 @@ class KernelStack:
         return self.placed[1]
 
     def store_source(self, memory_TW: Tensor, pool: PagePool, table: np.ndarray) -> None:
-        """Store the keys and values of the encoder's output in every layer."""
+        """Store the keys and values of the encoder's output in every layer. They are computed once per source."""
         assert self.source is not None
-        for layer, cross in enumerate(self.crosses):
-            k, v = (part.contiguous() for part in cross.keys_and_values(memory_TW))
+        for layer, block in enumerate(self.spec.blocks):
+            both = KernelLayout(self.layers[layer].matrices["cross_key_value"], self.kernels)(memory_TW)
+            heads = both.unflatten(-1, (-1, block.attention.head_width)).chunk(2, dim=1)
+            k, v = (part.contiguous() for part in heads)
             self.kernels.store(
                 k.data_ptr(), v.data_ptr(), pool.store.data_ptr(), pool.shape.numbers, table.ctypes.data,
                 self.source.begins[layer], len(k), *k.shape[1:], pool.store.dtype is torch.float16,
             )  # fmt: skip
 
     def _make_room(self, entries: int, longest: int, wanted: int) -> None:
-        work = entries * max(layer.work_per_entry for layer in self.layers)
+        work = entries * max(_work_per_entry(layer) for layer in self.layers)
         if len(self.work) < work:
             self.work = torch.empty(work, dtype=torch.float32)
-        if self.int8:
-            deepest = max(layer.deepest for layer in self.layers)
-            scratch = self.kernels.quantized_bytes(entries, deepest)
+        matrices = [matrix for layer in self.layers for matrix in layer.matrices.values()]
+        matrices += [] if self.head is None else [self.head]
+        if deep := [matrix.depth for matrix in matrices if matrix.quantizes]:
+            scratch = self.kernels.quantized_bytes(entries, max(deep))
             if len(self.scratch) < scratch:
                 self.scratch = torch.empty(scratch, dtype=torch.uint8)
         columns = (longest // PAGE_TOKENS + 2) * PAGE_TOKENS
@@ -247,7 +185,7 @@ class KernelStack:
             return None, 0
         last = PAGE_TOKENS + longest
         if self.bias is None or self.bias.shape[1] < last + PAGE_TOKENS:
-            size = -(-2 * last // _TABLE_ROWS) * _TABLE_ROWS
+            size = -(-2 * last // TABLE_ROWS) * TABLE_ROWS
             bias = self.relative.of_last(size).float()
             self.bias = torch.nn.functional.pad(bias, (PAGE_TOKENS, PAGE_TOKENS)).contiguous()
         return self.bias, self.bias.shape[1] - PAGE_TOKENS - 1
@@ -264,19 +202,16 @@ class KernelStack:
         key = self.spec.blocks[layer].attention.head_width, positions.theta
         known = self.angles.get(key)
         if known is None or len(known[0]) < longest:
-            known = self.angles[key] = _angles(positions, longest, key[0])
+            known = self.angles[key] = rotary_angles(positions, longest, key[0])
         return window, known[0].data_ptr(), known[1].data_ptr()
 
 
-def _angles(positions: Rotary, longest: int, head_width: int) -> tuple[Tensor, Tensor]:
-    """cos and sin of all positions up to `longest` and some more, (positions, D) each."""
-    wanted = -(-longest // _TABLE_ROWS) * _TABLE_ROWS
-    parts = [
-        rotary_table(positions, torch.arange(begin, begin + _TABLE_ROWS), head_width, torch.float32)
-        for begin in range(0, wanted, _TABLE_ROWS)
-    ]
-    cos, sin = (torch.cat(part).squeeze(1).contiguous() for part in zip(*parts, strict=True))
-    return cos, sin
+def _work_per_entry(layer: LayerKernel) -> int:
+    """Floats of scratch memory."""
+    sizes = {name: matrix.width for name, matrix in layer.matrices.items()}
+    inside = [sizes["qkv"] + layer.matrices["out"].depth, sizes["up"] + layer.matrices["down"].depth]
+    inside += [2 * sizes["cross_query"]] if "cross_query" in sizes else []
+    return layer.matrices["qkv"].depth + max(inside)
 
 
 def kernel_stack_for(stack: Stack, head: Head, *, int8: bool) -> KernelStack | None:

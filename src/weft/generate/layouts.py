@@ -18,7 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from weft.compiled import threads
-from weft.generate.kernels import GenerationKernels, KernelMatrix, load_generation_kernels
+from weft.generate.kernels import GenerationKernels, load_generation_kernels
+from weft.inference.matrices import KernelMatrix
+from weft.model.quantized import QuantizedLinear
 
 
 class Layout(Protocol):
@@ -35,14 +37,14 @@ class TransposedLayout:
 
 
 class KernelLayout:
-    def __init__(self, linear: nn.Linear, kernels: GenerationKernels, *, int8: bool) -> None:
-        self.matrix, self.kernels = KernelMatrix(linear, int8=int8), kernels
+    def __init__(self, matrix: KernelMatrix, kernels: GenerationKernels) -> None:
+        self.matrix, self.kernels = matrix, kernels
 
     def __call__(self, x: Tensor) -> Tensor:
         x, matrix = x.contiguous().float(), self.matrix
         rows, scratch = len(x), None
         out = x.new_empty(rows, matrix.width)
-        if matrix.is_int8:
+        if matrix.quantizes:
             scratch = torch.empty(self.kernels.quantized_bytes(rows, matrix.depth), dtype=torch.uint8)
         at = None if scratch is None else scratch.data_ptr()
         self.kernels.multiply(matrix.address, x.data_ptr(), out.data_ptr(), rows, 0, at, threads())
@@ -69,7 +71,7 @@ class Int8Layout:
 class LaidOutLinear(nn.Module):
     """A drop-in replacement for a linear layer, for inputs (rows, depth)."""
 
-    def __init__(self, linear: nn.Linear, *, int8: bool) -> None:
+    def __init__(self, linear: nn.Linear | QuantizedLinear, *, int8: bool) -> None:
         super().__init__()
         self.layout = layout_of(linear, int8=int8)
 
@@ -77,8 +79,11 @@ class LaidOutLinear(nn.Module):
         return self.layout(x)
 
 
-def layout_of(linear: nn.Linear, *, int8: bool) -> Layout:
-    kernels = load_generation_kernels() if linear.weight.dtype == torch.float32 else None
+def layout_of(linear: nn.Linear | QuantizedLinear, *, int8: bool) -> Layout:
+    is_stored = isinstance(linear, QuantizedLinear)
+    kernels = load_generation_kernels() if is_stored or linear.weight.dtype == torch.float32 else None
     if kernels is not None:
-        return KernelLayout(linear, kernels, int8=int8)
+        return KernelLayout(KernelMatrix(linear, "int8" if int8 else "fp32"), kernels)
+    if isinstance(linear, QuantizedLinear):
+        return linear
     return Int8Layout(linear) if int8 else TransposedLayout(linear)

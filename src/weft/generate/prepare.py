@@ -13,7 +13,10 @@ from weft.errors import InputError
 from weft.generate.kernels import load_generation_kernels
 from weft.generate.layer_kernel import KernelStack, kernel_stack_for
 from weft.generate.layouts import LaidOutLinear
+from weft.inference.compiled_forward import compile_forward
+from weft.inference.forward_trials import load_forward_kernels
 from weft.model.network import Network
+from weft.model.quantized import QuantizedLinear
 
 _State = tuple[tuple[int, int], ...]
 _ready: WeakKeyDictionary[Network, tuple[_State, dict[bool, "Prepared"]]] = WeakKeyDictionary()
@@ -46,9 +49,11 @@ def _prepare(network: Network, *, int8: bool) -> Prepared:
     ready: Any = _copied(network)
     if not on_cpu:
         return Prepared(ready, None)
-    for part in (ready.encoder, ready.heads):
-        if part is not None:
-            _lay_out(part, int8=int8)
+    _lay_out(ready.heads, int8=int8)
+    if load_forward_kernels() is not None and next(network.parameters()).dtype == torch.float32:
+        compile_forward(ready, "int8" if int8 else "fp32")
+    elif ready.encoder is not None:
+        _lay_out(ready.encoder, int8=int8)
     stack = None
     if ready.decoder is not None:
         head = ready.heads["seq2seq" if ready.architecture.is_encoder_decoder else "causal"]
@@ -61,7 +66,7 @@ def _prepare(network: Network, *, int8: bool) -> Prepared:
 def _lay_out(module: nn.Module, *, int8: bool) -> None:
     """Replace the linear layers below a module of the copy."""
     for name, child in module.named_children():
-        if type(child) is nn.Linear:
+        if type(child) is nn.Linear or isinstance(child, QuantizedLinear):
             setattr(module, name, LaidOutLinear(child, int8=int8))
         else:
             _lay_out(child, int8=int8)
@@ -76,6 +81,6 @@ def _copied(network: Network) -> Network:
 def _state_of(network: Network) -> _State:
     """Differs after any weight has changed."""
     return tuple(
-        (parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version)
-        for parameter in network.parameters()
+        (weights.data_ptr(), 0 if weights.is_inference() else weights._version)
+        for weights in (*network.parameters(), *network.buffers())
     )

@@ -52,34 +52,35 @@ struct int4_matrix {
     int64_t depth, width, group; /* group is a multiple of 8 and divides depth */
 };
 
-/* What u = 8 adds to the sum of a group, with the opposite sign: starts (rows, depth / group), of q from quantize_rows. */
-static void int4_group_starts(const uint8_t *q, int32_t *starts, int64_t rows, int64_t depth, int64_t group,
-                              const struct member *me)
+/* Bytes of a quantized row: q, then what u = 8 adds to the sum of each group, with the opposite sign (int32). */
+static inline int64_t int4_stride(int64_t depth, int64_t group) { return depth + depth / group * (int64_t)sizeof(int32_t); }
+
+static void int4_quantize_row(const float *x, uint8_t *q, float *scale, int64_t depth, int64_t group)
 {
-    SHARED(part, rows * (depth / group)) {
+    quantize_row(x, q, scale, depth, depth);
+    for (int64_t g = 0; g < depth / group; g++) {
         int32_t sum = 0;
-        for (int64_t k = 0; k < group; k++) sum += (int32_t)q[part * group + k] - 128;
-        starts[part] = INT4_START * sum;
+        for (int64_t k = g * group; k < (g + 1) * group; k++) sum += (int32_t)q[k] - 128;
+        ((int8_word *)(q + depth))[g] = INT4_START * sum;
     }
-    meet(me);
 }
 
 /* Σ over groups of column scale · sum, of `count` rows and `parts` registers of columns: both are constants where it is
    called, so that the sums stay in registers. */
-static inline __attribute__((always_inline)) void int4_tile(const int count, const int parts, const struct int4_matrix *m,
-                                                            const uint8_t *q, const int32_t *starts, const uint8_t *w,
-                                                            const float *scales, float *totals)
+static inline __attribute__((always_inline)) void int4_tile(const int count, const int parts, int64_t depth, int64_t group,
+                                                            const uint8_t *q, const uint8_t *w, const float *scales,
+                                                            float *totals)
 {
-    int64_t depth = m->depth, groups = depth / m->group;
+    int64_t stride = int4_stride(depth, group);
     int4_floats total[INT8_ROWS][INT8_SPAN];
     INT8_UNROLL for (int r = 0; r < count; r++)
         INT8_UNROLL for (int p = 0; p < parts; p++) total[r][p] = (int4_floats){0};
-    for (int64_t g = 0, k = 0; g < groups; g++, scales += INT8_COLUMNS) {
+    for (int64_t g = 0, k = 0; k < depth; g++, scales += INT8_COLUMNS) {
         int8_lanes sum[INT8_ROWS][INT8_SPAN];
         INT8_UNROLL for (int r = 0; r < count; r++)
             INT8_UNROLL for (int p = 0; p < parts; p++)
-                sum[r][p] = (int8_lanes)((int8_register){0} + starts[r * groups + g]);
-        for (int64_t end = k + m->group; k < end; k += INT4_EIGHT, w += INT8_GROUP) {
+                sum[r][p] = (int8_lanes)((int8_register){0} + ((const int8_word *)(q + r * stride + depth))[g]);
+        for (int64_t end = k + group; k < end; k += INT4_EIGHT, w += INT8_GROUP) {
             INT8_UNROLL for (int p = 0; p < parts * INT8_WIDE; p += 16)
                 __builtin_prefetch(w + INT8_AHEAD * INT8_GROUP + p * INT8_FOUR);
             INT8_UNROLL for (int half = 0; half < 2; half++) {
@@ -89,7 +90,7 @@ static inline __attribute__((always_inline)) void int4_tile(const int count, con
                     weights[p] = (int8_lanes)((half ? bytes >> 4 : bytes) & 0x0f0f0f0f);
                 }
                 INT8_UNROLL for (int r = 0; r < count; r++) {
-                    int8_word four = *(const int8_word *)(q + r * depth + k + half * INT8_FOUR);
+                    int8_word four = *(const int8_word *)(q + r * stride + k + half * INT8_FOUR);
                     int8_lanes numbers = (int8_lanes)((int8_register){0} + (four ^ (int8_word)0x80808080));
                     INT8_UNROLL for (int p = 0; p < parts; p++) sum[r][p] = int8_fours(sum[r][p], weights[p], numbers);
                 }
@@ -105,14 +106,14 @@ static inline __attribute__((always_inline)) void int4_tile(const int count, con
             *(int4_register *)(totals + r * INT8_COLUMNS + p * INT8_WIDE) = (int4_register)total[r][p];
 }
 
-/* The totals of up to INT8_ROWS rows and the 64 columns of a block. */
-static void int4_block(int count, const struct int4_matrix *m, const uint8_t *q, const int32_t *starts, const uint8_t *w,
-                       const float *scales, float *totals)
+/* The totals of up to INT8_ROWS rows and the 64 columns of a block, whose weights and scales begin at w and scales. */
+static void int4_block(int count, int64_t depth, int64_t group, const uint8_t *q, const uint8_t *w, const float *scales,
+                       float *totals)
 {
 #define INT4_CASE(COUNT, PARTS)                                                                             \
     case COUNT:                                                                                             \
         for (int c = 0; c < INT8_COLUMNS; c += PARTS * INT8_WIDE)                                           \
-            int4_tile(COUNT, PARTS, m, q, starts, w + c * INT8_FOUR, scales + c, totals + c);               \
+            int4_tile(COUNT, PARTS, depth, group, q, w + c * INT8_FOUR, scales + c, totals + c);            \
         break;
     switch (count) {
         INT4_CASE(1, INT8_SPAN)
@@ -128,16 +129,16 @@ static void int4_block(int count, const struct int4_matrix *m, const uint8_t *q,
 }
 
 /* The product of rows `row` to `end` and one block, as int8_task. */
-static void int4_task(const struct int4_matrix *m, const uint8_t *q, const int32_t *starts, const float *row_scales,
-                      float *out, int64_t block, int64_t row, int64_t end, int add)
+static void int4_task(const struct int4_matrix *m, const uint8_t *q, const float *row_scales, float *out, int64_t block,
+                      int64_t row, int64_t end, int add)
 {
-    int64_t first = block * INT8_COLUMNS, groups = m->depth / m->group;
+    int64_t first = block * INT8_COLUMNS, stride = int4_stride(m->depth, m->group);
     int64_t wide = m->width - first < INT8_COLUMNS ? m->width - first : INT8_COLUMNS;
     for (int64_t left = (end - row + INT8_ROWS - 1) / INT8_ROWS; left; left--) {
         float totals[INT8_ROWS * INT8_COLUMNS] __attribute__((aligned(64)));
         int many = (int)((end - row + left - 1) / left);
-        int4_block(many, m, q + row * m->depth, starts + row * groups, m->blocks + first * m->depth / 2,
-                   m->scales + first * groups, totals);
+        int4_block(many, m->depth, m->group, q + row * stride, m->blocks + first * m->depth / 2,
+                   m->scales + first * (m->depth / m->group), totals);
         for (int r = 0; r < many; r++, row++) {
             float *to = out + row * m->width + first;
             for (int64_t c = 0; c < wide; c++) {
@@ -149,16 +150,17 @@ static void int4_task(const struct int4_matrix *m, const uint8_t *q, const int32
     }
 }
 
-/* out = x W (+ bias) (+ out), of x quantized by quantize_rows without padding; `starts`: room for rows · depth / group
-   numbers. out (rows, width). */
-static void multiply_int4(const struct int4_matrix *m, const uint8_t *q, const float *row_scales, int32_t *starts,
-                          float *out, int64_t rows, int add, const struct member *me)
+/* out = x W (+ bias) (+ out). out (rows, width). `q`: room for rows of int4_stride bytes. */
+static void multiply_int4(const struct int4_matrix *m, const float *x, uint8_t *q, float *row_scales, float *out,
+                          int64_t rows, int add, const struct member *me)
 {
     int64_t count = (m->width + INT8_COLUMNS - 1) / INT8_COLUMNS, chunks = (rows + INT8_CHUNK - 1) / INT8_CHUNK;
-    int4_group_starts(q, starts, rows, m->depth, m->group, me);
+    int64_t stride = int4_stride(m->depth, m->group);
+    SHARED(row, rows) int4_quantize_row(x + row * m->depth, q + row * stride, row_scales + row, m->depth, m->group);
+    meet(me);
     SHARED(task, count * chunks) {
         int64_t block = task / chunks, chunk = task % chunks;
-        int4_task(m, q, starts, row_scales, out, block, rows * chunk / chunks, rows * (chunk + 1) / chunks, add);
+        int4_task(m, q, row_scales, out, block, rows * chunk / chunks, rows * (chunk + 1) / chunks, add);
     }
     meet(me);
 }

@@ -137,31 +137,41 @@ struct int8_columns {
 
 static inline int64_t int8_padded(int64_t depth) { return (depth + INT8_FOUR - 1) / INT8_FOUR * INT8_FOUR; }
 
-/* x (rows, depth) as q (rows, padded_depth), where padded_depth ≥ int8_padded(depth), and its row_scales (rows):
-   |x|'s maximum / 127. A row with a NaN or an infinity gets the scale NaN and so a result of NaN. A row below 1e-35
-   counts as zero: its scale would not be a normal number. */
+/* One row of x as q, `padded_depth` ≥ int8_padded(depth) bytes, and its scale: |x|'s maximum / 127. A row with a NaN or an
+   infinity gets the scale NaN and so a result of NaN. A row below 1e-35 counts as zero: its scale would not be a normal
+   number. */
+static void quantize_row(const float *x, uint8_t *q, float *scale, int64_t depth, int64_t padded_depth)
+{
+    int32_t most = 0; /* |x| is ordered as its bits are; a NaN is above all */
+    for (int64_t d = 0; d < depth; d++) {
+        int32_t size = ((const int8_word *)x)[d] & 0x7fffffff;
+        most = size > most ? size : most;
+    }
+    float largest;
+    memcpy(&largest, &most, sizeof largest);
+    int usual = most < 0x7f800000 && largest >= 1e-35f;
+    *scale = usual ? largest / 127 : most < 0x7f800000 ? 0 : __builtin_nanf("");
+    float inverse = 127 / largest;
+    memset(q + depth, 128, padded_depth - depth);
+    if (!usual) {
+        memset(q, 128, depth);
+        return;
+    }
+    int64_t d = 0;
+#if defined(__AVX512F__)
+    for (__m512 many = _mm512_set1_ps(inverse); d + 16 <= depth; d += 16) {
+        __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + d), many));
+        _mm_storeu_si128((__m128i *)(q + d), _mm512_cvtepi32_epi8(_mm512_add_epi32(whole, _mm512_set1_epi32(128))));
+    }
+#endif
+    for (; d < depth; d++) q[d] = (uint8_t)((int32_t)__builtin_rintf(x[d] * inverse) + 128);
+}
+
+/* x (rows, depth) as q (rows, padded_depth) and its row_scales (rows). */
 static void quantize_rows(const float *x, uint8_t *q, float *row_scales, int64_t rows, int64_t depth,
                           int64_t padded_depth, const struct member *me)
 {
-    SHARED(row, rows) {
-        const float *from = x + row * depth;
-        uint8_t *to = q + row * padded_depth;
-        int32_t most = 0; /* |x| is ordered as its bits are; a NaN is above all */
-        for (int64_t d = 0; d < depth; d++) {
-            int32_t size = ((const int8_word *)from)[d] & 0x7fffffff;
-            most = size > most ? size : most;
-        }
-        float largest;
-        memcpy(&largest, &most, sizeof largest);
-        int usual = most < 0x7f800000 && largest >= 1e-35f;
-        row_scales[row] = usual ? largest / 127 : most < 0x7f800000 ? 0 : __builtin_nanf("");
-        float inverse = 127 / largest;
-        if (usual)
-            for (int64_t d = 0; d < depth; d++) to[d] = (uint8_t)((int32_t)__builtin_rintf(from[d] * inverse) + 128);
-        else
-            memset(to, 128, depth);
-        memset(to + depth, 128, padded_depth - depth);
-    }
+    SHARED(row, rows) quantize_row(x + row * depth, q + row * padded_depth, row_scales + row, depth, padded_depth);
     meet(me);
 }
 

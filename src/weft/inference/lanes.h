@@ -14,10 +14,25 @@ typedef float lanes __attribute__((vector_size(LANE_COUNT * sizeof(float)), alig
 typedef int32_t flags __attribute__((vector_size(LANE_COUNT * sizeof(float))));
 typedef uint16_t half; /* the bits of a number of half precision */
 
+/* The larger of each pair; b where a or b is NaN. */
 static inline lanes larger(lanes a, lanes b)
 {
+#if defined(__AVX512F__)
+    return (lanes)_mm512_max_ps((__m512)a, (__m512)b);
+#else
     flags above = a > b;
     return (lanes)((above & (flags)a) | (~above & (flags)b));
+#endif
+}
+
+static inline lanes smaller(lanes a, lanes b)
+{
+#if defined(__AVX512F__)
+    return (lanes)_mm512_min_ps((__m512)a, (__m512)b);
+#else
+    flags below = a < b;
+    return (lanes)((below & (flags)a) | (~below & (flags)b));
+#endif
 }
 
 /* e^x for −87 ≤ x ≤ 0, to 2e-7: 2ⁿ is made from its bits, 2 to the remainder is a polynomial. */
@@ -35,7 +50,7 @@ static inline lanes exponentials(lanes x)
 static inline lanes logistics(lanes x)
 {
     flags sign = x < 0;
-    lanes size = (lanes)((flags)x & 0x7fffffff), small = exponentials(larger(-size, (lanes){0} - 87.0f));
+    lanes size = (lanes)((flags)x & 0x7fffffff), small = exponentials(larger((lanes){0} - 87.0f, -size));
     lanes share = small / (1 + small), rest = 1 - share;
     return (lanes)((sign & (flags)share) | (~sign & (flags)rest));
 }

@@ -8,7 +8,7 @@ stored twice with different values is untied, as in transformers.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import FolderError, RecipeError, not_found, suggest
-from weft.folders import MANIFEST, manifest, read_json, replace_folder, to_json
+from weft.folders import MANIFEST, known_facts, manifest, read_json, replace_folder, to_json
 from weft.interchange import native
 from weft.interchange.bert import BERT, DISTILBERT, ROBERTA
 from weft.interchange.config_values import check_type
@@ -27,11 +27,14 @@ from weft.interchange.llama import LLAMA, QWEN3
 from weft.interchange.marian import MARIAN
 from weft.interchange.modernbert import MODERNBERT
 from weft.interchange.pooling import POOLING_FILES
+from weft.interchange.quantized_entries import fill_quantized, outline_quantized, stored_matrices, why_not_fp32
 from weft.interchange.t5 import T5_DIALECT
 from weft.interchange.tensor_files import FLOAT_TYPES, SINGLE_FILE, TensorFiles, write_tensors
+from weft.interchange.torchao import QuantizedFiles, encoded_file, is_packed, quantization_config
 from weft.interchange.weight_map import Plan, plan
 from weft.model.families.family import Family
 from weft.model.network import Architecture, Network, outline
+from weft.model.quantized import quantized_modules
 from weft.tokenizer.read import TOKENIZER_FILES as TOKENIZER_FILES
 from weft.version import VERSION
 
@@ -40,6 +43,10 @@ DIALECTS = {
     for dialect in (BERT, ROBERTA, DISTILBERT, GPT2, T5_DIALECT, MARIAN, LLAMA, QWEN3, MODERNBERT)
 }
 OWN_FORMAT = "No Hugging Face family has this architecture: it is saved in weft's own format, which only weft opens."
+_OWN_FORMAT_QUANTIZED = (
+    "transformers opens no quantized GPT-2, whose matrices it stores transposed: this one is saved in weft's own "
+    "format, which only weft opens."
+)
 _GENERATION_FILE, _MOST_LABELS = "generation_config.json", 1_000_000
 # Files that belong to a model folder. Saving leaves the user's other files in place.
 MODEL_FILES = (
@@ -80,6 +87,14 @@ def read_model(folder: Path) -> tuple[Network, Description]:
     return network.eval(), description
 
 
+def read_fp32_model(folder: Path) -> tuple[Network, Description]:
+    """As `read_model`, for training. Raises FolderError for a quantized model."""
+    network, description = read_model(folder)
+    if reason := why_not_fp32(network, known_facts(folder)):
+        raise FolderError(f"{folder} cannot be trained. {reason}")
+    return network, description
+
+
 def read_outline(folder: Path) -> tuple[Network, Description]:
     """As `read_model`, with all checks, but without reading weights or allocating memory."""
     network, description, _ = _open(folder)
@@ -95,9 +110,10 @@ def _open(folder: Path) -> tuple[Network, Description, Callable[[], None]]:
 
 
 def _open_as(folder: Path, config: dict[str, Any]) -> tuple[Network, Description, Callable[[], None]]:
-    files = TensorFiles(folder)
+    files = QuantizedFiles(TensorFiles(folder))
     names = _modern_names(files)
     match = _match(config, files, names)
+    outline_quantized(match.network, match.plan, files, names)
     generation = read_json(folder / _GENERATION_FILE) if (folder / _GENERATION_FILE).is_file() else {}
     description = Description(match.family, match.head, _labels(config), config, generation, match.notes)
     return match.network, description, lambda: _fill(match.network, match.plan, files, names)
@@ -151,11 +167,14 @@ def write_model(
     config, network_plan, tensors = _describe(network, description)
     parameters = dict(network.named_parameters())
     for entry in network_plan.entries:
-        parts = entry.split(parameters[entry.ours].detach().cpu())
-        tensors |= dict(zip(entry.theirs, parts, strict=True))
+        if entry.ours in parameters:
+            parts = entry.split(parameters[entry.ours].detach().cpu())
+            tensors |= dict(zip(entry.theirs, parts, strict=True))
     tensors |= {name: tensors[original].clone() for name, original in network_plan.copies.items()}
+    matrices = stored_matrices(network, network_plan)
+    stored, header = encoded_file(tensors, matrices, packed=is_packed(description.config))
     with replace_folder(folder, mark="config.json", ours=MODEL_FILES) as new:
-        write_tensors(tensors, new / SINGLE_FILE)
+        write_tensors(stored, new / SINGLE_FILE, header)
         for name, data in {**_config_files(config, network, description), **(files or {})}.items():
             (new / name).parent.mkdir(exist_ok=True)
             (new / name).write_bytes(data)
@@ -181,35 +200,55 @@ def save_format(network: Network, description: Description) -> str:
     return _describe(network, description)[0]["model_type"]
 
 
+def why_own_format(network: Network) -> str:
+    """Why a model is saved in weft's own format, in a sentence."""
+    is_gpt2 = network.architecture.family == "gpt2" and bool(quantized_modules(network))
+    return _OWN_FORMAT_QUANTIZED if is_gpt2 else OWN_FORMAT
+
+
 def _describe(network: Network, description: Description) -> tuple[dict[str, Any], Plan, dict[str, Tensor]]:
     """The config, the weight names, and computed tensors that transformers expects in the file."""
     architecture, family, head = network.architecture, description.family, description.head
+    quantized = quantized_modules(network)
+    named = outline(architecture) if quantized else network  # a quantized matrix is no parameter, so it has no name
     dialect = next((d for d in DIALECTS.values() if type(family) is d.family and head in d.classes), None)
-    if dialect is None or family is None or not _is_expressible(dialect, family, head, architecture):
+    if dialect is None or family is None or not _is_expressible(dialect, family, head, architecture, quantized):
         kept = {key: value for key, value in description.config.items() if key.endswith("token_id")}
         own = {"head": head, **kept, **_label_config(architecture, description.labels)}
-        return {**native.write_config(architecture), **own}, plan(network, native.links(network)), {}
+        return {**native.write_config(architecture), **own}, plan(named, native.links(named)), {}
     # Keys of the architecture come from the network; other keys (token ids, task parameters) stay.
     written = dialect.write_config(family, head, architecture.vocabulary)
     tokens = {key: value for key, value in written.items() if key.endswith("token_id") and key in description.config}
     kept = {key: value for key, value in description.config.items() if key not in written or key in tokens}
+    kept.pop("quantization_config", None)
     config = {**written, **kept, **_label_config(architecture, description.labels)}
+    if quantized:
+        config["quantization_config"] = quantization_config(quantized.values(), packed=is_packed(description.config))
     if architecture.is_encoder_decoder:
         config["is_encoder_decoder"] = True
     config["dtype"] = str(next(network.parameters()).dtype).removeprefix("torch.")
     config.pop("torch_dtype", None)
-    network_plan = plan(network, dialect.links(architecture, dialect.prefix(head)))
+    network_plan = plan(named, dialect.links(architecture, dialect.prefix(head)))
     return dict(sorted(config.items())), network_plan, dialect.tables(architecture, head)
 
 
-def _is_expressible(dialect: Dialect, family: Family, head: str, architecture: Architecture) -> bool:
-    """Whether this family's config, read again, gives the same architecture."""
+def _is_expressible(
+    dialect: Dialect, family: Family, head: str, architecture: Architecture, quantized: Container[str]
+) -> bool:
+    """Whether this family's config, read again, gives the same architecture, and transformers opens its quantized
+    matrices: not those of GPT-2, which it stores transposed.
+    """
+    if any(item.transposed and item.ours in quantized for item in dialect.links(architecture, "")):
+        return False
     labels = architecture.heads[-1].outputs if architecture.heads else 2
     written = dialect.write_config(family, head, architecture.vocabulary)
-    return dialect.read_family(written).architecture(head, labels) == architecture
+    try:
+        return dialect.read_family(written).architecture(head, labels) == architecture
+    except RecipeError:  # the family's config implies a shape that cannot be, such as a width that heads do not divide
+        return False
 
 
-def _match(config: dict[str, Any], files: TensorFiles, names: dict[str, str]) -> _Match:
+def _match(config: dict[str, Any], files: QuantizedFiles, names: dict[str, str]) -> _Match:
     """The first architecture that the tensors fit. Raises FolderError for the one with the fewest problems."""
     problems: list[tuple[int, str]] = []
     for candidate in _readings(config, files, names):
@@ -220,7 +259,7 @@ def _match(config: dict[str, Any], files: TensorFiles, names: dict[str, str]) ->
     raise FolderError(min(problems, key=lambda problem: problem[0])[1])
 
 
-def _readings(config: dict[str, Any], files: TensorFiles, names: dict[str, str]) -> Iterable[_Match]:
+def _readings(config: dict[str, Any], files: QuantizedFiles, names: dict[str, str]) -> Iterable[_Match]:
     architecture, family, head = read_architecture(config)
     if family is None:
         try:
@@ -257,7 +296,7 @@ def _outline(dialect: Dialect, family: Family, head: str, labels: int, names: It
     return network, plan(network, dialect.links(network.architecture, prefix)).adapted(set(names))
 
 
-def _differing(pairs: dict[str, str], files: TensorFiles, names: dict[str, str]) -> list[str]:
+def _differing(pairs: dict[str, str], files: QuantizedFiles, names: dict[str, str]) -> list[str]:
     """Stored tensors that differ from the tensor they should equal."""
     return [
         alias
@@ -266,7 +305,7 @@ def _differing(pairs: dict[str, str], files: TensorFiles, names: dict[str, str])
     ]
 
 
-def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: dict[str, str]) -> list[str]:
+def _problems(network_plan: Plan, model_type: str, files: QuantizedFiles, names: dict[str, str]) -> list[str]:
     required = network_plan.required
     ignored = DIALECTS[model_type].ignored if model_type in DIALECTS else ()
     known = {*required, *network_plan.tied, *network_plan.aliases, *network_plan.copies}
@@ -289,10 +328,12 @@ def _problems(network_plan: Plan, model_type: str, files: TensorFiles, names: di
 
 
 @torch.no_grad()
-def _fill(network: Network, network_plan: Plan, files: TensorFiles, names: dict[str, str]) -> None:
+def _fill(network: Network, network_plan: Plan, files: QuantizedFiles, names: dict[str, str]) -> None:
     """Load the weights in float32 into the outlined network. Tied parameters stay tied."""
     loaded: dict[int, nn.Parameter] = {}
     for entry in network_plan.entries:
+        if fill_quantized(network, entry, files, names):
+            continue
         empty = network.get_parameter(entry.ours)
         parts = [files.get(names[name]).float() for name in entry.theirs]
         loaded[id(empty)] = nn.Parameter(entry.join(parts, empty.shape), requires_grad=empty.requires_grad)
@@ -301,7 +342,7 @@ def _fill(network: Network, network_plan: Plan, files: TensorFiles, names: dict[
             setattr(module, name, loaded[id(parameter)])
 
 
-def _modern_names(files: TensorFiles) -> dict[str, str]:
+def _modern_names(files: QuantizedFiles) -> dict[str, str]:
     """Current name of each tensor -> its name in the file."""
     names: dict[str, str] = {}
     for name in files.shapes:

@@ -27,6 +27,7 @@ class TensorFiles:
         self._file_of: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._kinds: dict[str, str] = {}
+        self.metadata: dict[str, str] = {}  # of all headers
         expected = _read_index(folder) if (folder / INDEX_FILE).is_file() else None
         for file in _weight_files(folder, expected):
             self._read_header(file)
@@ -38,6 +39,7 @@ class TensorFiles:
     def _read_header(self, file: Path) -> None:
         try:
             with safe_open(file, framework="pt") as tensors:
+                self.metadata |= tensors.metadata() or {}
                 for name in tensors.keys():  # noqa: SIM118 (not a dict)
                     view = tensors.get_slice(name)
                     self._file_of[name], self._kinds[name] = file, view.get_dtype()
@@ -56,14 +58,28 @@ class TensorFiles:
             return tensors.get_tensor(name)
 
 
-def write_tensors(tensors: Mapping[str, Tensor], file: Path) -> None:
+def write_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str] | None = None) -> None:
     try:
         # transformers requires this entry.
-        save_file(dict(tensors), file, metadata={"format": "pt"})
+        save_file(dict(tensors), file, metadata={"format": "pt", **(metadata or {})})
+        if metadata:
+            _sort_metadata(file)
     except SafetensorError as error:
         # The Rust library reports a full disk as text that contains the errno.
         found = re.search(r"os error (\d+)", str(error))
         raise OSError(int(found[1]) if found else errno.EIO, _reason(error)) from error
+
+
+def _sort_metadata(file: Path) -> None:
+    """The library writes the metadata in random order; equal models should be equal files."""
+    with file.open("r+b") as stored:
+        size = int.from_bytes(stored.read(8), "little")
+        header = json.loads(stored.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        data = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(data) <= size:  # the same JSON in another order, so always
+            stored.seek(8)
+            stored.write(data.ljust(size))
 
 
 def _weight_files(folder: Path, expected: dict[str, str] | None) -> list[Path]:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from weft.compiled import constant_when_traced
 from weft.model.dropout import drop
 from weft.model.fused_attention import attend_fused, can_attend_fused
 from weft.model.fused_layers import prepare_heads, to_float32
@@ -82,7 +83,7 @@ class Attention(nn.Module):
     def forward(
         self, x_TW: Tensor, batch: Packed, view: View, past: LayerPast | None = None, maps: Maps | None = None
     ) -> Tensor:
-        """`maps`: lists to fill with the weights or scores of each sequence."""
+        """`maps`: lists to fill with the weights or scores of each sequence, or with queries, keys and values."""
         spec = self.spec
         heads = self.qkv(x_TW).view(len(x_TW), -1, spec.head_width)
         counts = (spec.heads, spec.key_value_heads, spec.key_value_heads)
@@ -90,7 +91,9 @@ class Attention(nn.Module):
         if past is not None:
             return self.out(past.attend(q, k, v, batch, view, spec.scaled).flatten(1))
         dropout = spec.dropout * self.training
-        if maps:
+        if maps and "heads" in maps:
+            maps["heads"] += heads.split(list(counts), dim=1)
+        if maps and maps.keys() & {"attention", "scores"}:
             out, weights, scores = attend_with_maps(q, k, v, batch, batch, view, scaled=spec.scaled, dropout=dropout)
             _fill(maps, attention=weights, scores=scores)
         else:
@@ -285,7 +288,7 @@ def _has_varlen(q_THD: Tensor, view: View) -> bool:
     return q_THD.shape[-1] % 8 == 0 and q_THD.shape[-1] <= 256 and _takes_windows()
 
 
-@torch.compiler.assume_constant_result
+@constant_when_traced
 @cache  # called in every layer of every step
 def _takes_windows() -> bool:
     """Whether this torch's variable-length kernel supports windows and grouped heads: early versions do not."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from weft.model.dropout import Dropout
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
-from weft.model.positions import Learned, Positions, Sinusoidal, sinusoid_table
+from weft.model.positions import Learned, Positions, Sinusoidal, make_table, sinusoid_table
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Embeddings(nn.Module):
     def __init__(self, spec: EmbeddingSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.tokens = nn.Embedding(spec.vocabulary, spec.width)
+        self.tokens = make_table(spec.vocabulary, spec.width)
         learned = isinstance(spec.positions, Learned)
-        self.positions = nn.Embedding(spec.positions.size, spec.width) if learned else None
-        self.segments = nn.Embedding(spec.segments, spec.width) if spec.segments else None
+        self.positions = make_table(spec.positions.size, spec.width) if learned else None
+        self.segments = make_table(spec.segments, spec.width) if spec.segments else None
         self.norm = make_norm(spec.norm, spec.width) if spec.norm else None
         self.dropout = Dropout(spec.dropout)
 

@@ -10,6 +10,7 @@ from torch import nn
 from weft.model.attention import CrossAttention
 from weft.model.network import Network
 from weft.model.packed import Packed
+from weft.model.quantized import QuantizedLinear
 from weft.model.stack import Stack
 
 
@@ -52,11 +53,13 @@ def _stack_flops(stack: Stack, batch: Packed, source: Packed) -> float:
             total += 4 * width * sum(query * key for query, key in pairs)
     for module in stack.modules():
         if isinstance(module, CrossAttention):  # its keys and values are computed from the source's tokens
-            total += 2 * module.key_value.weight.numel() * (len(source.tokens) - len(batch.tokens))
+            total += 2 * _matrix_weights(module.key_value) * (len(source.tokens) - len(batch.tokens))
     return total
 
 
 def _matrix_weights(module: nn.Module) -> int:
     """Weights in matrices. Embedding look-ups are no products, so they do not count."""
     tables = {id(table.weight) for table in module.modules() if isinstance(table, nn.Embedding)}
-    return sum(weight.numel() for weight in module.parameters() if weight.dim() == 2 and id(weight) not in tables)
+    weights = [weight for weight in module.parameters() if weight.dim() == 2 and id(weight) not in tables]
+    quantized = [part.values for part in module.modules() if isinstance(part, QuantizedLinear)]
+    return sum(matrix.numel() for matrix in (*weights, *quantized))

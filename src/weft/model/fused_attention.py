@@ -11,7 +11,7 @@ import functools
 import torch
 from torch import Tensor
 
-from weft.compiled import are_plain, load_tried
+from weft.compiled import are_plain, constant_when_traced, load_tried
 from weft.model.attention_kernel import Attend, AttentionKernels, open_kernels
 from weft.model.attention_trials import ATTENTION_TRIALS
 from weft.model.packed import Packed
@@ -56,7 +56,7 @@ def attend_fused(
     return mixed
 
 
-@torch.compiler.assume_constant_result
+@constant_when_traced
 def register_width() -> int:
     """Floats per vector register. Head widths must be a multiple. 0: no kernels."""
     kernels = load_attention_kernels()

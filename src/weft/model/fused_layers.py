@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from weft.compiled import are_plain, load_tried
+from weft.compiled import are_plain, constant_when_traced, load_tried
 from weft.model.dropout import drop
 from weft.model.layer_passes import Gate, Heads, Layer, Rms, library
 from weft.model.layer_trials import LAYER_TRIALS
@@ -27,7 +27,7 @@ def can_fuse(*tensors: Tensor) -> bool:
     return are_plain(*tensors) and all(x.is_contiguous() for x in tensors) and has_passes()
 
 
-@torch.compiler.assume_constant_result
+@constant_when_traced
 def has_passes() -> bool:
     return load_layer_kernels() is not None
 

@@ -14,7 +14,7 @@ product of a small BERT.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,16 @@ class HeadSpec:
     dropout: float = 0.0
 
 
+class FastLinear(Protocol):
+    """Another way to compute a linear layer, for inference. See `inference.head_kernel`."""
+
+    def __call__(self, linear: nn.Module, x: Tensor) -> Tensor | None:
+        """None where the module must compute it."""
+
+
 class Head(nn.Module):
+    fast: FastLinear | None = None
+
     def __init__(self, spec: HeadSpec, width: int) -> None:
         super().__init__()
         self.spec = spec
@@ -64,19 +73,23 @@ class Head(nn.Module):
     def forward(self, hidden_TW: Tensor, batch: Packed, rows: Tensor | None = None) -> Tensor:
         """Logits of the tokens in `rows` (default: all), or of each sequence if the head pools."""
         x = self.prepare(hidden_TW, batch, rows)
-        return x if self.out is None else self.out(x)
+        return x if self.out is None else self._multiply(self.out, x)
 
     def prepare(self, hidden_TW: Tensor, batch: Packed, rows: Tensor | None = None) -> Tensor:
         """The input of the output layer. `loss.vocabulary_loss` fuses the output layer with the loss."""
         x = hidden_TW if rows is None else hidden_TW[rows]
         x = self._pool(x, batch)
         if self.dense is not None:
-            x = activate(self.dense(self.dense_dropout(x)), self.spec.dense.activation)
+            x = activate(self._multiply(self.dense, self.dense_dropout(x)), self.spec.dense.activation)
         if self.norm is not None:
             x = self.norm(x)
         if self.spec.scale is not None:
             x = x * self.spec.scale
         return self.dropout(x)
+
+    def _multiply(self, linear: nn.Module, x: Tensor) -> Tensor:
+        fast = None if self.fast is None else self.fast(linear, x)
+        return linear(x) if fast is None else fast
 
     def _pool(self, x: Tensor, batch: Packed) -> Tensor:
         match self.spec.pool:

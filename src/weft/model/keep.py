@@ -3,6 +3,7 @@
     hidden, kept = network(batch, keep=Keep(hidden=(0, 2), attention=(1,)))
     kept.hidden[2]        # (T, W)
     kept.attention[1][0]  # (H, L, L): the first sequence's weights in layer 1
+    q, k, v = network(batch, keep=Keep(heads=(1,)))[1].heads[1]  # (T, H, D) each
 
 Gradients flow through everything that is kept. Layers that keep no attention weights run their usual kernels. Results
 are returned, not stored on the side, so that wrappers of modules (DDP, FSDP) see them among the outputs.
@@ -14,8 +15,8 @@ from typing import Literal, NamedTuple, Optional
 
 from torch import Tensor
 
-MapKind = Literal["attention", "scores", "cross"]
-Maps = dict[MapKind, list[Tensor]]  # of one layer: (H, queries, keys) per sequence
+MapKind = Literal["attention", "scores", "cross", "heads"]
+Maps = dict[MapKind, list[Tensor]]  # of one layer: (H, queries, keys) per sequence; of heads: three of (T, H, D)
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Keep:
     attention: tuple[int, ...] = ()  # self-attention weights, before dropout
     scores: tuple[int, ...] = ()  # self-attention scores before the softmax: scaled, biased, −inf where masked
     cross: tuple[int, ...] = ()  # cross-attention weights, before dropout
+    heads: tuple[int, ...] = ()  # self-attention's queries, keys and values, before norms and rotation
     source: Optional["Keep"] = None  # of the encoder, where an encoder–decoder reads a target
 
     def maps(self, layer: int) -> Maps:
@@ -34,13 +36,14 @@ class Keep:
             "attention": self.attention,
             "scores": self.scores,
             "cross": self.cross,
+            "heads": self.heads,
         }
         return {kind: [] for kind, layers in wanted.items() if layer in layers}
 
     def check(self, layers: int, *, cross: bool) -> None:
         """Raises ValueError if a stack of so many layers lacks what is asked for."""
         _check("hidden state", self.hidden, layers + 1)
-        for kind in (self.attention, self.scores, self.cross):
+        for kind in (self.attention, self.scores, self.cross, self.heads):
             _check("layer", kind, layers)
         if self.cross and not cross:
             raise ValueError("this stack has no cross-attention to keep")
@@ -51,6 +54,7 @@ class Kept(NamedTuple):
     attention: dict[int, list[Tensor]]  # per sequence (H, L, L)
     scores: dict[int, list[Tensor]]
     cross: dict[int, list[Tensor]]  # per sequence (H, target length, source length)
+    heads: dict[int, list[Tensor]]  # queries, keys, values: (T, H, D), keys and values with their own number of heads
     source: Optional["Kept"] = None
 
 

@@ -33,11 +33,12 @@ def vocabulary_loss(
         )
 
 
-def _block_logits(device: torch.device) -> int:
-    if device.type != "cuda":
-        return _BLOCK_LOGITS
-    memory = torch.cuda.get_device_properties(device).total_memory
-    return max(_BLOCK_LOGITS, int(memory * _CUDA_SHARE) // 4)
+def rows_of_a_block(device: torch.device, vocabulary: int) -> int:
+    """How many rows of logits are computed at a time."""
+    most = _BLOCK_LOGITS
+    if device.type == "cuda":
+        most = max(most, int(torch.cuda.get_device_properties(device).total_memory * _CUDA_SHARE) // 4)
+    return max(1, most // vocabulary)
 
 
 class _VocabularyLoss(torch.autograd.Function):
@@ -58,7 +59,7 @@ class _VocabularyLoss(torch.autograd.Function):
         grad_weight: Tensor | None = None
         grad_bias = weight.new_zeros(weight.shape[0]) if wants[2] else None
         total = x.new_zeros((), dtype=torch.float32)
-        rows = max(1, _block_logits(x.device) // weight.shape[0])
+        rows = rows_of_a_block(x.device, weight.shape[0])
         x, matrix, shift = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         for start in range(0, len(x), rows):
             block, right = x[start : start + rows], targets[start : start + rows, None]

@@ -8,6 +8,7 @@
 """
 
 from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from weft.model.heads import Head, HeadSpec
 from weft.model.initialize import InitSpec, initialize
 from weft.model.keep import Keep, Kept
 from weft.model.packed import Packed
+from weft.model.quantized import QUANTIZED
 from weft.model.recurrent import Recurrent, RecurrentPast, RecurrentSpec
 from weft.model.stack import Past, Stack, StackSpec
 
@@ -52,7 +54,18 @@ class Architecture:
         return next((head for head in self.heads if head.kind == kind), None)
 
 
+class FastPath(Protocol):
+    """Another way to compute what a network computes, for inference. See `inference.compiled_forward`."""
+
+    def stack(
+        self, name: Literal["encoder", "decoder"], batch: Packed, memory: Tensor | None, source: Packed | None
+    ) -> Tensor | None:
+        """Hidden states (T, W) of a batch; None where the modules must compute them."""
+
+
 class Network(nn.Module):
+    fast: FastPath | None = None
+
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.architecture = architecture
@@ -81,8 +94,10 @@ class Network(nn.Module):
             return self.decode(target, self.encode(batch), batch)
         if self.encoder is not None:
             return self.encode(batch)
-        x = self.embed(batch)
-        return self.decoder(x, batch) if self.recurrent is None else self.recurrent(x, batch)
+        if self.recurrent is not None:
+            return self.recurrent(self.embed(batch), batch)
+        fast = None if self.fast is None else self.fast.stack("decoder", batch, None, None)
+        return self.decoder(self.embed(batch), batch) if fast is None else fast
 
     def _forward_keeping(self, batch: Packed, target: Packed | None, keep: Keep) -> tuple[Tensor, Kept]:
         if self.recurrent is not None:
@@ -100,9 +115,13 @@ class Network(nn.Module):
         return head
 
     def encode(self, source: Packed) -> Tensor:
-        return self.encoder(self.embed(source), source)
+        fast = None if self.fast is None else self.fast.stack("encoder", source, None, None)
+        return self.encoder(self.embed(source), source) if fast is None else fast
 
     def decode(self, target: Packed, memory: Tensor, source: Packed) -> Tensor:
+        fast = None if self.fast is None else self.fast.stack("decoder", target, memory, source)
+        if fast is not None:
+            return fast
         return self.decoder((self.decoder_embed or self.embed)(target), target, memory, source)
 
     def forward_with_past(self, batch: Packed, past: Past | RecurrentPast) -> Tensor:
@@ -127,5 +146,6 @@ def outline(architecture: Architecture) -> Network:
 
 
 def count_parameters(network: nn.Module) -> int:
-    """Tied parameters count once."""
-    return sum(parameter.numel() for parameter in network.parameters())
+    """Tied parameters count once. Quantized weights count like others, their scales do not."""
+    quantized = {id(part.values): part.values for part in network.modules() if isinstance(part, QUANTIZED)}
+    return sum(weights.numel() for weights in (*network.parameters(), *quantized.values()))

@@ -76,6 +76,13 @@ class Relative:
 Positions = Learned | Sinusoidal | Rotary | Relative
 
 
+def make_table(rows: int, width: int) -> nn.Embedding:
+    """On the meta device not initialized: torch's `normal_` imports torch._dynamo there, which takes 0.8 seconds."""
+    if torch.empty(0).is_meta:
+        return nn.Embedding(rows, width, _weight=torch.empty(rows, width))
+    return nn.Embedding(rows, width)
+
+
 def longest(positions: Positions | None) -> int | None:
     """The longest sequence these positions allow. None: no limit."""
     if positions is None or isinstance(positions, Relative):
@@ -168,7 +175,7 @@ class RelativeBias(nn.Module):
     def __init__(self, spec: Relative, heads: int, *, both_ways: bool) -> None:
         super().__init__()
         self.spec, self.both_ways = spec, both_ways
-        self.table = nn.Embedding(spec.buckets, heads)
+        self.table = make_table(spec.buckets, heads)
 
     def forward(self, length: int) -> Tensor:
         index = torch.arange(length, device=self.table.weight.device)

@@ -37,7 +37,10 @@ class QuantizedWeight:
 
 
 class QuantizedLinear(nn.Module):
-    """In the place of an `nn.Linear`. With one scale per output the input is quantized, too; in groups it is not."""
+    """In the place of an `nn.Linear`. The input is quantized as well, to 8 bits."""
+
+    values: Tensor
+    scales: Tensor
 
     def __init__(self, weight: QuantizedWeight, bias: Tensor | None) -> None:
         super().__init__()
@@ -58,17 +61,18 @@ class QuantizedLinear(nn.Module):
         return self.quantized.dequantized()
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.scales.shape[1] > 1:
-            return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
         q, row_scales = quantize_rows(x.float())
-        # In float64, because torch's integer product takes only some shapes; these sums are exact below 2**53.
-        sums = q.double() @ self.values.double().T
-        out = sums.float() * (row_scales * self.scales.T)
+        if self.bits == 4:
+            return nn.functional.linear(q * row_scales, self.weight, self.bias).to(x.dtype)
+        out = _integer_sums(q, self.values).float() * (row_scales * self.scales.T)
         return (out if self.bias is None else out + self.bias).to(x.dtype)
 
 
 class QuantizedEmbedding(nn.Module):
     """In the place of an `nn.Embedding`: int8 with a scale per token."""
+
+    values: Tensor
+    scales: Tensor
 
     def __init__(self, weight: QuantizedWeight) -> None:
         super().__init__()
@@ -90,11 +94,56 @@ class QuantizedEmbedding(nn.Module):
         return self.values[tokens] * self.scales[tokens]
 
 
+_EXACT_DEPTH = 1024  # 127² · 1,024 < 2**24
+
+QUANTIZED = (QuantizedLinear, QuantizedEmbedding)
+
+
+def put_quantized(network: nn.Module, name: str, weight: QuantizedWeight) -> None:
+    """Replace the linear layer or embedding `name`, and what is tied to it, by quantized ones."""
+
+    def matrix(module: nn.Module) -> object:
+        return module.values if isinstance(module, QUANTIZED) else getattr(module, "weight", None)
+
+    shared = matrix(network.get_submodule(name))
+    for place, module in list(network.named_modules()):
+        if matrix(module) is not shared:
+            continue
+        if isinstance(module, nn.Linear | QuantizedLinear):
+            network.set_submodule(place, QuantizedLinear(weight, module.bias))
+        elif isinstance(module, nn.Embedding | QuantizedEmbedding):
+            network.set_submodule(place, QuantizedEmbedding(weight))
+
+
+def quantized_modules(network: nn.Module) -> dict[str, "QuantizedLinear | QuantizedEmbedding"]:
+    """By name. A matrix that is tied is there under both names."""
+    return {name: module for name, module in network.named_modules() if isinstance(module, QUANTIZED)}
+
+
+def weight_bytes(network: nn.Module) -> int:
+    """Of all weights: integers with their bits, scales and everything else as they are. Tied ones count once."""
+    shared = {id(layer.values): layer.quantized for layer in quantized_modules(network).values()}
+    integers = sum(weight.values.numel() * weight.bits // 8 + 4 * weight.scales.numel() for weight in shared.values())
+    return integers + sum(weight.numel() * weight.element_size() for weight in network.parameters())
+
+
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """x ≈ q · scale: q (rows, depth) of whole numbers from −127 to 127, in x's type; scale (rows, 1)."""
     largest = x.abs().amax(dim=-1, keepdim=True)
     inverse = torch.where(largest >= 1e-35, 127 / largest, torch.zeros_like(largest))
     return (x * inverse).round(), largest / 127
+
+
+def _integer_sums(q: Tensor, values: Tensor) -> Tensor:
+    """q · valuesᵀ, exactly. In floats, because torch's integer product takes only some shapes: the sums of 1,024
+    products are below 2**24, so exact in fp32, and sums of these are below 2**53, so exact in float64.
+    """
+    depth = values.shape[1]
+    if depth <= _EXACT_DEPTH:
+        return q @ values.to(q.dtype).T
+    starts = range(0, depth, _EXACT_DEPTH)
+    parts = (_integer_sums(q[..., at : at + _EXACT_DEPTH], values[:, at : at + _EXACT_DEPTH]) for at in starts)
+    return torch.stack([part.double() for part in parts]).sum(0)
 
 
 def quantize_weight(weight: Tensor) -> QuantizedWeight:

@@ -5,7 +5,7 @@ What several layers share is computed once here: rotary tables, T5's relative bi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, get_args
 
 import torch
 from torch import Tensor, nn
@@ -95,7 +95,7 @@ class Stack(nn.Module):
                 raise ValueError("keep does not go with a past")
             return self._forward_keeping(x_TW, batch, memory, source, keep)
         alone = past is None or past.is_empty
-        views = self._views(batch, x_TW.dtype, alone=alone)
+        views = self.views(batch, x_TW.dtype, alone=alone)
         kept: Sequence[LayerPast | None] = [None] * len(self.blocks) if past is None else past.layers
         x = x_TW
         for layer, block in enumerate(self.blocks):
@@ -106,8 +106,9 @@ class Stack(nn.Module):
         self, x_TW: Tensor, batch: Packed, memory: Tensor | None, source: Packed | None, keep: Keep
     ) -> tuple[Tensor, Kept]:
         keep.check(len(self.blocks), cross=self.spec.cross)
-        views = self._views(batch, x_TW.dtype, alone=True)
-        x, hidden, kept = x_TW, {0: x_TW}, dict[MapKind, dict[int, list[Tensor]]](attention={}, scores={}, cross={})
+        views = self.views(batch, x_TW.dtype, alone=True)
+        x, hidden = x_TW, {0: x_TW}
+        kept: dict[MapKind, dict[int, list[Tensor]]] = {kind: {} for kind in get_args(MapKind)}
         for layer, block in enumerate(self.blocks):
             if maps := keep.maps(layer):
                 x, maps = block(x, batch, views[layer], memory, source, maps=maps)
@@ -119,9 +120,9 @@ class Stack(nn.Module):
         x = self.dropout(x if self.norm is None else self.norm(x))
         hidden[len(self.blocks)] = x
         states = {number: hidden[number] for number in keep.hidden}
-        return x, Kept(states, kept["attention"], kept["scores"], kept["cross"])
+        return x, Kept(states, kept["attention"], kept["scores"], kept["cross"], kept["heads"])
 
-    def _views(self, batch: Packed, dtype: torch.dtype, *, alone: bool) -> list[View]:
+    def views(self, batch: Packed, dtype: torch.dtype, *, alone: bool = True) -> list[View]:
         """What each layer sees. Layers that see alike share one view, so each table is computed once.
 
         A batch that continues a past is not `alone`: the cache of the past holds the relative bias.

@@ -7,7 +7,8 @@
                                                              softmax over the tokens of each sequence
 
 A row is a sequence if the head pools, otherwise one scored token. Losses are sums over rows; the caller divides by the
-number of rows in the whole step.
+number of rows in the whole step. A distance from a teacher is the same loss with its logits for targets: the KL
+divergence of the same distributions, or the squared difference.
 """
 
 from dataclasses import dataclass
@@ -20,12 +21,18 @@ from torch.nn.utils.rnn import pad_sequence
 
 from weft.model.network import Network
 from weft.model.packed import Packed
+from weft.objectives.distil_losses import binary_kl, soft_kl
 
 
 class Answers(Protocol):
     """A dataclass, so that `Batch.to` finds its tensors."""
 
+    def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor: ...
+
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor: ...
+
+    def distance(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        """From a teacher's logits, summed over the rows."""
 
     def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         """The number of rows that are predicted correctly."""
@@ -48,6 +55,9 @@ class ClassAnswers:
         # The sum: torch's weighted mean divides by the weights of this piece alone, not of the whole step.
         return F.cross_entropy(logits, self.values, self.weights, reduction="sum", label_smoothing=smoothing)
 
+    def distance(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return soft_kl(logits, teacher, temperature)
+
     def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         return (self.logits(network, hidden, reader).argmax(-1) == self.values).sum()
 
@@ -58,14 +68,20 @@ class MultiLabelAnswers:
     values: Tensor  # (N, L) 0 or 1
     weights: Tensor | None = None  # (L,) weights of positive labels
 
+    def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
+        return network.head(self.head)(hidden, reader).float()
+
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
-        logits = network.head(self.head)(hidden, reader).float()
+        logits = self.logits(network, hidden, reader)
         wanted = self.values * (1 - smoothing) + smoothing / 2
         losses = F.binary_cross_entropy_with_logits(logits, wanted, pos_weight=self.weights, reduction="sum")
         return losses / self.values.shape[1]
 
+    def distance(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return binary_kl(logits, teacher, temperature)
+
     def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
-        logits = network.head(self.head)(hidden, reader)
+        logits = self.logits(network, hidden, reader)
         return ((logits > 0) == (self.values > 0.5)).all(-1).sum()
 
 
@@ -74,9 +90,15 @@ class RegressionAnswers:
     head: str
     values: Tensor  # (N,)
 
+    def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
+        """(N, 1): the predicted numbers."""
+        return network.head(self.head)(hidden, reader).float()
+
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
-        found = network.head(self.head)(hidden, reader).float()[:, 0]
-        return F.mse_loss(found, self.values, reduction="sum")
+        return F.mse_loss(self.logits(network, hidden, reader)[:, 0], self.values, reduction="sum")
+
+    def distance(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return F.mse_loss(logits, teacher, reduction="sum")
 
     def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         """Always 0: accuracy means nothing for numbers."""
@@ -96,6 +118,9 @@ class SpanAnswers:
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
         logits = self.logits(network, hidden, reader)
         return F.cross_entropy(logits.flatten(0, 1), self.values.flatten(), reduction="sum") / 2
+
+    def distance(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        return soft_kl(logits, teacher, temperature) / 2
 
     def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         return (self.logits(network, hidden, reader).argmax(-1) == self.values).all(-1).sum()

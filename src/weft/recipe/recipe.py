@@ -4,7 +4,9 @@ from typing import Any
 
 from pydantic import Field
 
+from weft.recipe.compress import CompareSection, PruneSection, QuantizeSection
 from weft.recipe.corpus import CorpusSection
+from weft.recipe.distil import DistilSection
 from weft.recipe.finetune import FinetuneSection
 from weft.recipe.model import ModelSection, TokenizerSection
 from weft.recipe.pretrain import PretrainSection
@@ -18,6 +20,10 @@ class Recipe(Section):
     model: ModelSection | None = Field(None, description="model to build or to load")
     pretrain: PretrainSection | None = Field(None, description="pre-training on plain text")
     finetune: FinetuneSection | None = Field(None, description="training on labelled data")
+    distil: DistilSection | None = Field(None, description="a smaller model that learns from a trained one")
+    prune: PruneSection | None = Field(None, description="cutting what matters least in a model (weft run)")
+    quantize: QuantizeSection | None = Field(None, description="weights as int8 or int4 (weft run)")
+    compare: CompareSection | None = Field(None, description="the card over all models of the recipe (weft run)")
 
     def given_settings(self) -> dict[str, Any]:
         """The settings that are not null, as plain values. In `corpus.build` null is kept: it switches a rule off."""

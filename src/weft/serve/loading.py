@@ -15,13 +15,14 @@ def load_models(
     *,
     memory: int,
     int8: bool = False,
+    precision: str | None = None,
     draft: Path | None = None,
     limits: ServiceLimits | None = None,
 ) -> list[ServedModel]:
     """`memory`: bytes for keys and values, divided among the models that write. `draft`: a smaller model that guesses
-    for them (speculative decoding).
+    for them (speculative decoding). `precision`: of what is not generated, as in `weft.load`.
     """
-    models = {name: load(folder) for name, folder in folders.items()}
+    models = {name: load(folder, precision=precision) for name, folder in folders.items()}
     guesses = None if draft is None else load(draft)
     return serve_models(models, memory=memory, int8=int8, draft=guesses, limits=limits)
 

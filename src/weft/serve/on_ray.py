@@ -30,6 +30,7 @@ def ray_application(
     *,
     memory: str = "2GB",
     int8: bool = False,
+    precision: str | None = None,
     draft: Path | str | None = None,
     allowed_hosts: Sequence[str] = (),
     limits: ServiceLimits | None = None,
@@ -56,7 +57,7 @@ def ray_application(
         from weft.serve.loading import load_models
         from weft.serve.served import Service
 
-        found = load_models(folders, memory=size, int8=int8, draft=guesses, limits=chosen)
+        found = load_models(folders, memory=size, int8=int8, precision=precision, draft=guesses, limits=chosen)
         return create_app(Service(found, chosen), security)
 
     options = {
@@ -88,6 +89,7 @@ class RayArguments(BaseModel):
     key_file: Path
     memory: str = "2GB"
     int8: bool = False
+    precision: str | None = None
     draft: Path | None = None
     allowed_hosts: list[str] = []
     queue: int = ServiceLimits.queue

@@ -37,7 +37,7 @@ async def list_runs(request: Request) -> Response:
 async def show_run(request: Request) -> Response:
     runs, id = _runs(request), request.path_params["id"]
     only = request.query_params.get("only")
-    parts = PARTS if only is None else [part for part in only.split(",") if part]
+    parts = PARTS if only is None else [part for part in dict.fromkeys(only.split(",")) if part]
     if wrong := [part for part in parts if part not in PARTS]:
         raise HTTPProblem(400, f"There is no part {wrong[0][:40]!r}. Parts: {', '.join(PARTS)}.", param="only")
 

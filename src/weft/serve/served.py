@@ -61,6 +61,12 @@ class ServedModel:
             return None
 
     @cached_property
+    def languages(self) -> tuple[str, ...]:
+        from weft.serve.reading_languages import languages_of
+
+        return languages_of(self.tokenizer)
+
+    @cached_property
     def chat_template(self) -> "ChatTemplate | None":
         from weft.generate.chat_template import ChatTemplate
 

@@ -51,7 +51,9 @@ def _abilities(served: ServedModel) -> dict[str, Any]:
         "threshold": getattr(task, "threshold", None),  # of a model that gives a text several labels
         "chat": _chat(served),
         "mask": None if served.tokenizer is None else served.tokenizer.special.get("mask"),
+        "languages": list(served.languages),
         "vector_size": model.network.width,
+        "compares": getattr(task, "name", None) == "similarity" or bool(model.pooling.files),  # vectors of meaning
         "defaults": _defaults(served),
         "task_settings": _task_settings(served),
     }

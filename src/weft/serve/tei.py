@@ -136,19 +136,22 @@ async def tokenize(request: Request) -> Response:
         encodings = encode_all(tokenizer, texts, special=body.add_special_tokens)
         if (count := sum(map(len, encodings))) > _MOST_TOKENIZED:
             raise InputError(f"The inputs have {count:,} tokens; a request may have {_MOST_TOKENIZED:,}.")
-        return [_tokens(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+        unknown = tokenizer.id_of("unk")
+        return [_tokens(text, encoding, unknown) for text, encoding in zip(texts, encodings, strict=True)]
 
     return await json_answer(request, answer)
 
 
-def _tokens(text: str, encoding: Encoding) -> list[dict[str, Any]]:
+def _tokens(text: str, encoding: Encoding, unknown: int | None) -> list[dict[str, Any]]:
+    """`unknown` marks, beyond what TEI says, a piece that the model cannot tell from others."""
     found = []
     marks = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True)
     for token, name, (start, stop), is_special in marks:
         if is_special:
             found.append({"id": token, "text": name, "special": True, "start": None, "stop": None})
         else:
-            found.append({"id": token, "text": text[start:stop], "special": False, "start": start, "stop": stop})
+            one = {"id": token, "text": text[start:stop], "special": False, "start": start, "stop": stop}
+            found.append({**one, "unknown": True} if token == unknown else one)
     return found
 
 

@@ -13,6 +13,7 @@ from weft.sources.archives import ARCHIVES, is_archive, is_hidden
 from weft.sources.formats.catalog import DOCUMENT_FORMATS, ending_of
 
 KNOWN_ENDINGS = f"Known endings: {', '.join((*DOCUMENT_FORMATS, *ARCHIVES))}."
+_HELD_OUT = ("test", "validation")  # parts of a corpus folder, the first that is there
 _MOST_SHOWN = 5  # files in a message
 _EXPANDS = 4  # bytes of text per byte of a file that is not plain, about
 
@@ -113,6 +114,16 @@ def files_in(folder: Path) -> Iterator[Path]:
 def is_corpus(folder: Path) -> bool:
     """Whether `weft corpus` wrote this folder."""
     return known_facts(folder).get("kind") == "corpus"
+
+
+def held_out_part(path: Path) -> Path:
+    """Of a corpus folder the part that models are not trained on; any other path as it is."""
+    if not is_corpus(path):
+        return path
+    parts = [path / part for part in _HELD_OUT if any((path / part).glob("**/*.*"))]
+    if not parts:
+        raise InputError(f"{path} has no test or validation part to evaluate on. Give text that was held out.")
+    return parts[0]
 
 
 def text_size(files: Sequence[Path]) -> int:

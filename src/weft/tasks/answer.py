@@ -182,7 +182,10 @@ class Answer(ScoredTask):
         return " / ".join(dict.fromkeys(_texts(example))) or "no answer"
 
     def answer_in_words(self, example: Example, answer: list[AnswerSpan]) -> str:
-        return f"{answer[0].text or 'no answer'} ({_probabilities(answer)[0]:.0%})"
+        return f"{self.decision(example, answer)} ({_probabilities(answer)[0]:.0%})"
+
+    def decision(self, example: Example, answer: list[AnswerSpan]) -> str:
+        return answer[0].text or "no answer"
 
     def settings(self) -> dict[str, Any]:
         return {"with_none": self.with_none}

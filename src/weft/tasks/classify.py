@@ -208,7 +208,10 @@ class Classify(VectorTask):
         return example.gold
 
     def answer_in_words(self, example: Example, answer: np.ndarray) -> str:
-        return f"{self.labels[int(answer.argmax())]} ({answer.max():.0%})"
+        return f"{self.decision(example, answer)} ({answer.max():.0%})"
+
+    def decision(self, example: Example, answer: np.ndarray) -> str:
+        return self.labels[int(answer.argmax())]
 
 
 @dataclass(frozen=True)
@@ -320,6 +323,9 @@ class MultiLabel(Classify):
         return ", ".join(example.gold) or "none"
 
     def answer_in_words(self, example: Example, answer: np.ndarray) -> str:
+        return self.decision(example, answer)
+
+    def decision(self, example: Example, answer: np.ndarray) -> str:
         return ", ".join(self.labels[i] for i in np.flatnonzero(answer > self.threshold)) or "none"
 
     def settings(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from weft.errors import FolderError
 from weft.model.network import Network
 from weft.model.packed import Packed
+from weft.objectives.distil_losses import soft_kl
 
 FORBIDDEN = -1e4  # log-score
 CRF_FILE = "crf.safetensors"  # beside the model; other programs open the model without it
@@ -169,6 +170,10 @@ class Tagging:
         tags = pad_sequence(list(self.values.split(self.lengths)), batch_first=True)
         lengths = torch.tensor(self.lengths, device=hidden.device)
         return crf_of(network).loss(pad_sequence(list(rows), batch_first=True), tags, lengths)
+
+    def distance(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        """Word by word; the transitions are learned from the labels."""
+        return soft_kl(logits, teacher, temperature)
 
     def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         rows = self.logits(network, hidden, reader).split(self.lengths)

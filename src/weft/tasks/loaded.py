@@ -14,6 +14,7 @@ import torch
 
 from weft.errors import FolderError, InputError, as_path
 from weft.folders import known_facts
+from weft.inference.precision import set_precision
 from weft.interchange.folder import Description, read_model
 from weft.interchange.pooling import Pooling, read_pooling
 from weft.model.network import Network, count_parameters
@@ -37,20 +38,29 @@ class LoadedModel:
         facts: dict[str, Any] | None = None,
         folder: Path | None = None,
         task: str | None = None,
+        precision: str = "fp32",
     ) -> None:
-        """`facts`: its weft.json. `folder`: where it was read. `task`: default: the one it was tuned for."""
+        """`facts`: its weft.json. `folder`: where it was read. `task`: default: the one it was tuned for. `precision`:
+        in which numbers it computes.
+        """
         self.network, self.description, self._tokenizer = network, description, tokenizer
         self.pooling, self.facts, self.folder = pooling or Pooling(), facts or {}, folder
-        self._task_name = task
+        self._task_name, self.precision = task, precision
 
     @classmethod
-    def load(cls, folder: str | Path, device: str | torch.device = "auto", task: str | None = None) -> Self:
+    def load(
+        cls,
+        folder: str | Path,
+        device: str | torch.device = "auto",
+        task: str | None = None,
+        precision: str | None = None,
+    ) -> Self:
         """Raises FolderError if a tensor is missing, misshapen or left over."""
         folder = as_path(folder, "The model's folder")
         chosen = _checked_device(device)
         network, description = read_model(folder)
         parts = read_tokenizer(folder), read_pooling(folder), known_facts(folder), folder, task
-        return cls(network.to(chosen), description, *parts)
+        return cls(network.to(chosen), description, *parts, precision=set_precision(network, precision))
 
     def to(self, device: str | torch.device) -> Self:
         """Move the weights: "cpu", "cuda", "cuda:1", or "auto" for the GPU if there is one. Returns the model."""
@@ -120,7 +130,8 @@ class LoadedModel:
         """This model doing another task that its head fits; it shares the weights."""
         if name in (None, self._task_name):
             return self
-        return LoadedModel(self.network, self.description, self._tokenizer, self.pooling, self.facts, self.folder, name)
+        given = self.network, self.description, self._tokenizer, self.pooling, self.facts, self.folder, name
+        return LoadedModel(*given, precision=self.precision)
 
     @cached_property
     def task_network(self) -> Network:

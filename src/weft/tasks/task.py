@@ -248,6 +248,10 @@ class Task(ABC):
     @abstractmethod
     def answer_in_words(self, example: Example, answer: Any) -> str: ...
 
+    def decision(self, example: Example, answer: Any) -> str:
+        """The answer without how sure the model is. Two models agree where these are equal."""
+        return self.answer_in_words(example, answer)
+
 
 @dataclass(frozen=True)
 class TaskObjective(HeadObjective):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import RecipeError
-from weft.interchange.folder import Description, read_model
+from weft.interchange.folder import Description, read_fp32_model
 from weft.model.families import Family, design, find_family
 from weft.model.initialize import zero_residual_writers
 from weft.model.network import Architecture, Network, create_network
@@ -101,7 +101,7 @@ def family_settings(section: ModelSection, tokenizer: Tokenizer, length: int) ->
 
 
 def _from_folder(folder: Path, head: str, dropout: float | None, seed: int) -> Built:
-    network, description = read_model(folder)
+    network, description = read_fp32_model(folder)
     family = description.family
     if family is None:  # weft's own format
         if not set(head.split("+")) <= set(network.heads):

@@ -11,6 +11,7 @@ weft.json      the recipe as it was given, and the results
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def pretrain(
     processes = processes or Processes()
     goal, sources = check_pretrain(recipe, base)
     with claim(folder, recipe, base, resume=resume, processes=processes):
-        run = _prepared(recipe, base, folder, goal, sources, processes, resume=resume)
+        run = prepared_run(recipe, base, folder, goal, sources, processes, resume=resume)
         return _train_and_save(run, resume=resume)
 
 
@@ -77,11 +78,11 @@ def prepare(recipe: Recipe, base: Path, folder: Path) -> float:
     keep_freed_memory()
     goal, sources = check_pretrain(recipe, base)
     with claim(folder, recipe, base, resume=False):
-        run = _prepared(recipe, base, folder, goal, sources, Processes(), resume=False)
+        run = prepared_run(recipe, base, folder, goal, sources, Processes(), resume=False)
         return expected_seconds(run.plan.model, run.plan.settings, run.inputs)
 
 
-def _prepared(
+def prepared_run(
     recipe: Recipe,
     base: Path,
     folder: Path,
@@ -90,7 +91,9 @@ def _prepared(
     processes: Processes,
     *,
     resume: bool,
+    adapt: Callable[[PretrainInputs], PretrainInputs] = lambda inputs: inputs,
 ) -> PreparedRun:
+    """Corpus, tokenizer, tokens and plan. `adapt`: inputs that build another network or have another loss."""
     use_threads(goal.settings.threads)
     if recipe.corpus is not None and recipe.corpus.build is not None:
         from weft.corpus.build import build_corpus
@@ -103,7 +106,7 @@ def _prepared(
     with processes.first_goes_ahead():
         tokenizer = _tokenizer(recipe, base, folder, goal, sources)
         data = prepare_tokens(sources, tokenizer, goal.kind, folder / "tokens")
-        inputs = PretrainInputs(base, tokenizer, data, goal.kind, processes.device)
+        inputs = adapt(PretrainInputs(base, tokenizer, data, goal.kind, processes.device))
         plan = load_run_plan(folder, goal.model) if resume or not processes.is_first else None
         if plan is None:
             plan = make_run_plan(goal.model, goal.settings, inputs, goal.budget, deadline)
@@ -123,7 +126,7 @@ def _tokenizer(
 def _train_and_save(run: PreparedRun, *, resume: bool) -> dict[str, Any]:
     built = run.inputs.build(run.plan.model, run.plan.settings)
     run.processes.say(_plan_in_words(built, run.plan.settings))
-    results = _train_and_measure(run, built, resume=resume)
+    results = train_and_measure(run, built, resume=resume)
     if run.processes.is_first:
         facts, files = {"recipe": run.recipe.given_settings(), "results": results}, run.inputs.tokenizer.saved_files()
         saved_as = write_model(built.to_save(), built.description, run.folder / MODEL, files=files, facts=facts)
@@ -133,7 +136,7 @@ def _train_and_save(run: PreparedRun, *, resume: bool) -> dict[str, Any]:
     return run.processes.broadcast(results)
 
 
-def _train_and_measure(run: PreparedRun, built: Built, *, resume: bool) -> dict[str, Any]:
+def train_and_measure(run: PreparedRun, built: Built, *, resume: bool) -> dict[str, Any]:
     """Train, restore the best weights, and measure them."""
     inputs, plan, network = run.inputs, run.plan.settings, built.network
     spec, head = inputs.spec(plan), inputs.kind.language_head

@@ -24,6 +24,7 @@ from weft.folders import (
 )
 from weft.progress import say
 from weft.recipe.file import read_recipe
+from weft.recipe.finetune import DataSection
 from weft.recipe.model import ModelSection
 from weft.recipe.pretrain import PretrainPlan
 from weft.recipe.recipe import Recipe
@@ -100,11 +101,12 @@ def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
         earlier = known.get("asked")
         if resume and earlier != asked:
             raise RecipeError(f"{folder} is a run of another recipe: {_difference(earlier, asked)}. Choose another -o.")
-        # Pre-training resumes with the tokens in its folder; fine-tuning reads its data again.
-        if resume and recipe.finetune is not None and known.get("inputs") != fingerprint(recipe, base):
+        # Pre-training resumes with the tokens in its folder; other stages read their data again.
+        stages = {"distil.data or distil.teacher": recipe.distil, "finetune.data or finetune.model": recipe.finetune}
+        reads = [files for files, section in stages.items() if section is not None]
+        if resume and reads and known.get("inputs") != fingerprint(recipe, base):
             raise RecipeError(
-                f"{folder} was started with other files: those of finetune.data or finetune.model have changed since. "
-                "Choose another -o."
+                f"{folder} was started with other files: those of {reads[0]} have changed since. Choose another -o."
             )
         steps = [step for place in (folder, *folder.glob("seed-*")) for step in list_checkpoints(place / CHECKPOINTS)]
         if not resume and (steps or (folder / MODEL).exists()):
@@ -139,14 +141,19 @@ def write_resolved_recipe(folder: Path, tree: dict[str, Any], base: Path) -> Non
     for section in sections:
         if "path" in section and "://" not in section["path"]:
             section["path"] = _absolute(section["path"], base)
-    tuned = tree.get("finetune", {})
-    if isinstance(tuned.get("model"), str):
-        tuned["model"] = _absolute(tuned["model"], base)
-    data = tuned.get("data", {})
-    for split in ("train", "validation", "test"):
-        if split in data:
-            said = data[split]
-            data[split] = _absolute(said, base) if isinstance(said, str) else [_absolute(path, base) for path in said]
+    tuned, taught = tree.get("finetune", {}), tree.get("distil", {})
+    augmented = taught.get("augment") or {}
+    for section, keys in ((tuned, ("model",)), (taught, ("teacher", "student", "cache")), (augmented, ("model",))):
+        for key in keys:
+            if isinstance(section.get(key), str):
+                section[key] = _absolute(section[key], base)
+    for data in (tuned.get("data", {}), taught.get("data", {})):
+        for split in ("train", "validation", "test"):
+            if split in data:
+                said = data[split]
+                named = [said] if isinstance(said, str) else said
+                found = [_absolute(path, base) for path in named]
+                data[split] = found[0] if isinstance(said, str) else found
     write_file(folder / RESOLVED_RECIPE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True).encode())
 
 
@@ -189,14 +196,26 @@ def fingerprint(recipe: Recipe, base: Path) -> str:
     paths += [section.path for section in (corpus, recipe.tokenizer, recipe.model) if section and section.path]
     if recipe.finetune is not None:
         paths += [recipe.finetune.model] if isinstance(recipe.finetune.model, str) else []
-        said = (getattr(recipe.finetune.data, split) for split in ("train", "validation", "test"))
-        listed = (path for one in said if one is not None for path in ([one] if isinstance(one, str) else one))
-        paths += [path.partition("::")[0] for path in listed]
+        paths += _files_of(recipe.finetune.data)
+    if (taught := recipe.distil) is not None:
+        models = (taught.teacher, taught.student, taught.augment and taught.augment.model)
+        paths += [path for path in models if isinstance(path, str)]
+        paths += [] if taught.data is None else _files_of(taught.data)
+    for section in (recipe.prune, recipe.quantize):
+        if section is not None:
+            said = (section.model, section.data, getattr(section, "vocabulary", None))
+            paths += [path for one in said if one is not None for path in ([one] if isinstance(one, str) else one)]
     digest = hashlib.sha256()
     for path in paths:
         for file in _files_at(base / path) if "://" not in path else ():
             digest.update(f"{path}\0{os.path.relpath(file, base)}\0{sha256_of(file)}\0".encode())
     return digest.hexdigest()
+
+
+def _files_of(data: DataSection) -> list[str]:
+    said = (getattr(data, split) for split in ("train", "validation", "test"))
+    listed = (path for one in said if one is not None for path in ([one] if isinstance(one, str) else one))
+    return [path.partition("::")[0] for path in listed]
 
 
 def _files_at(place: Path) -> list[Path]:

@@ -77,13 +77,13 @@ def score_texts(
     limit = longest(network.architecture.embedding.positions)
     window = min(trained_length or min(limit or _USUAL_WINDOW, _MOST_WINDOW), limit or _MOST_WINDOW)
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
-        shards = _tokenized(texts, tokenizer, kind, Path(folder) / "text")
+        shards = tokenized_texts(texts, tokenizer, kind, Path(folder) / "text")
         if len(shards) < 2:
             raise InputError("The text has no token that can be scored: give more text.")
-        sums = _all_sums(network.eval(), head, _Windows.of(shards, tokenizer, kind, window))
+        sums = _all_sums(network.eval(), head, TextWindows.of(shards, tokenizer, kind, window))
         baseline = {}
         if train is not None:
-            known = _tokenized(train, tokenizer, kind, Path(folder) / "train")
+            known = tokenized_texts(train, tokenizer, kind, Path(folder) / "train")
             found = ngram_baseline([known], [shards], head, tokenizer.special_ids, len(known))
             baseline = {key.removeprefix(f"validation_{head}_"): value for key, value in found.items()}
         tokens, characters, size = len(shards), shards.characters, shards.bytes
@@ -109,7 +109,7 @@ def score_texts(
     return TextScores(head, found_figures, intervals, int(total[2]), size, characters, window, baseline)
 
 
-def _tokenized(texts: TextSource, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path) -> TokenShards:
+def tokenized_texts(texts: TextSource, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path) -> TokenShards:
     shards = prepare_shards(TrainingSource((), 1.0, lambda _: texts()), "test", tokenizer, kind, folder)
     if shards is None:
         raise InputError("The files hold no text to evaluate on.")
@@ -117,7 +117,7 @@ def _tokenized(texts: TextSource, tokenizer: Tokenizer, kind: ObjectiveKind, fol
 
 
 @dataclass(frozen=True)
-class _Windows:
+class TextWindows:
     """`batch(numbers)` makes a batch of some of the `count` windows. The last may be shorter."""
 
     count: int
@@ -125,7 +125,7 @@ class _Windows:
     batch: Callable[[list[int]], Batch]
 
     @classmethod
-    def of(cls, shards: TokenShards, tokenizer: Tokenizer, kind: ObjectiveKind, length: int) -> "_Windows":
+    def of(cls, shards: TokenShards, tokenizer: Tokenizer, kind: ObjectiveKind, length: int) -> "TextWindows":
         if kind.head == "causal":
             context = length // 4
             count = max(1, math.ceil((len(shards) - 1 - context) / (length - context)))
@@ -150,7 +150,7 @@ def _causal_batch(shards: TokenShards, numbers: list[int], length: int, context:
     return Batch(packed, targets, rows, counts={"causal": len(rows)})
 
 
-def _all_sums(network: Network, head: str, windows: _Windows) -> np.ndarray:
+def _all_sums(network: Network, head: str, windows: TextWindows) -> np.ndarray:
     tokens = min(_MOST_BATCH_TOKENS, _MOST_LOGITS // network.architecture.vocabulary)
     size = max(1, tokens // windows.length)
     device = next(network.parameters()).device
@@ -158,13 +158,13 @@ def _all_sums(network: Network, head: str, windows: _Windows) -> np.ndarray:
     with Gauge("Scoring", unit="windows", total_items=windows.count) as gauge:
         for start in range(0, windows.count, size):
             part = list(range(start, min(start + size, windows.count)))
-            found.append(_sums(network, head, windows.batch(part).to(device)))
+            found.append(window_sums(network, head, windows.batch(part).to(device)))
             gauge.add(len(part))
     return np.concatenate(found)
 
 
 @torch.inference_mode()
-def _sums(network: Network, head: str, batch: Batch) -> np.ndarray:
+def window_sums(network: Network, head: str, batch: Batch) -> np.ndarray:
     """(windows, 3): nats, correct predictions, scored tokens."""
     assert batch.targets is not None
     hidden, reader = network(batch.packed, batch.decoder), batch.decoder or batch.packed

@@ -7,18 +7,19 @@ finetune) as a process of its own, which outlives the page; what it prints goes 
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.watch.holder import LockHolder, lock_holder, process_words
+from weft.watch.holder import LOCK_NAME, LockHolder, has_open, lock_holder, process_words
 from weft.watch.plain_files import read_end, shown_text
 from weft.watch.run import WatchedRun
 
 RESUME_LOG = "resume.log"
-_STAGES = ("pretrain", "finetune", "run")
+_STAGES = ("pretrain", "finetune", "distil", "run")
 _LAST_WORDS = 20_000  # bytes of resume.log
 
 
@@ -26,11 +27,12 @@ class ControlRefused(InputError):
     """This run cannot be stopped or resumed from here."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Resumed:
     process: subprocess.Popen[bytes]
     command: str
     begins: int  # where its part of resume.log begins
+    has_begun: bool = False  # whether it was seen holding the run's lock
 
 
 class RunControl:
@@ -61,14 +63,9 @@ class RunControl:
             raise ControlRefused("This is one of several seeds; resume the run that it belongs to.")
         if run.results:
             raise ControlRefused("This run is finished.")
-        log = run.found.folder / RESUME_LOG
-        words = resume_words(run)
-        try:
-            # Not through a link: the folder may be anybody's.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-            output = os.open(log, flags, 0o666)
-        except OSError as error:
-            raise ControlRefused(f"{RESUME_LOG} in the run's folder cannot be written: {error.strerror}.") from None
+        if run.stage in ("prune", "quantize"):
+            raise ControlRefused("This stage belongs to a recipe: weft run starts it again.")
+        words, output = resume_words(run), _open_log(run.found.folder / RESUME_LOG)
         try:
             begins = os.fstat(output).st_size
             process = subprocess.Popen(  # noqa: S603 (weft itself, with a folder that was found)
@@ -83,10 +80,20 @@ class RunControl:
         self._resumed[run.found.id] = found = Resumed(process, " ".join(words), begins)
         return found
 
-    def is_starting(self, run: WatchedRun) -> bool:
-        """Whether a process that was started here has not ended. Also collects those that have."""
+    def note_holder(self, run: WatchedRun) -> None:
+        """What was started here has begun if it holds the lock. If another process does, it is over."""
         resumed = self._resumed.get(run.found.id)
-        return resumed is not None and resumed.process.poll() is None
+        if resumed is None or run.holder is None:
+            return
+        if run.holder.process == resumed.process.pid:
+            resumed.has_begun = True
+        elif resumed.process.poll() is not None:
+            del self._resumed[run.found.id]
+
+    def is_starting(self, run: WatchedRun) -> bool:
+        """Whether a process that was started here has not claimed the folder yet. Also collects those that ended."""
+        resumed = self._resumed.get(run.found.id)
+        return resumed is not None and resumed.process.poll() is None and not resumed.has_begun
 
     def failure(self, run: WatchedRun) -> str | None:
         """What a process that was started here said when it failed; None if it runs, stopped as asked or succeeded."""
@@ -95,6 +102,19 @@ class RunControl:
         if resumed is None or code in (None, 0, 130):
             return None
         return last_words(run.found.folder / RESUME_LOG, resumed.begins) or f"It ended with exit code {code}."
+
+
+def _open_log(log: Path) -> int:
+    """The folder may be anybody's: not through a link, and not a pipe, which would wait for a reader."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    try:
+        output = os.open(log, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+    except OSError as error:
+        raise ControlRefused(f"{RESUME_LOG} in the run's folder cannot be written: {error.strerror}.") from None
+    if not stat.S_ISREG(os.fstat(output).st_mode):
+        os.close(output)
+        raise ControlRefused(f"{RESUME_LOG} in the run's folder is not a file.")
+    return output
 
 
 def resume_words(run: WatchedRun) -> list[str]:
@@ -132,6 +152,8 @@ def _interrupt(holder: LockHolder, folder: Path) -> None:
                 f"Process {holder.process} is not a weft command, perhaps a notebook or a program of yours. Stop the "
                 "run there."
             )
+        if has_open(holder.process, folder / LOCK_NAME) is False:  # another run, which was given the same number
+            raise ControlRefused("This run is not running any more.")
         signal.pidfd_send_signal(handle, signal.SIGINT)
     except OSError:
         raise ControlRefused("This run is not running any more.") from None

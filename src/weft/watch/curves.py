@@ -26,7 +26,7 @@ MOST_METRIC_ROWS = 1_000_000
 _MOST_POINTS = 100_000  # of a key that is only in some lines
 _MOST_KEYS, _LONGEST_KEY = 60, 80
 _MOST_SAMPLES, SAMPLE_LETTERS = 100, 4_000
-_LARGEST_STEP = 10**15
+LARGEST_STEP = 10**15  # likewise of tokens and seconds: what is beyond has no place on an axis
 _COLUMNS = (*X_AXES, *EVERY_LINE)
 _KNOWN = frozenset((*_COLUMNS, "sample"))
 _SCAN: Any = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ class RunCurves:
         else:
             table = np.array(self._points.get(key, ())).reshape(-1, 4)
             at, values = table[:, axis], table[:, 3]
-        known = np.isfinite(at) & np.isfinite(values)
+        known = (at >= 0) & (at < LARGEST_STEP) & np.isfinite(values)
         if not known.all():
             at, values = at[known], values[known]
         if len(at) > 1 and (np.diff(at) < 0).any():
@@ -110,7 +110,7 @@ class RunCurves:
         try:
             row = _parsed_line(line.decode("utf-8", "replace"))
             step = row["step"]
-            if type(step) not in (int, float) or not 0 <= step < _LARGEST_STEP:
+            if type(step) not in (int, float) or not 0 <= step < LARGEST_STEP:
                 raise ValueError
         except (ValueError, TypeError, KeyError, IndexError, RecursionError):
             self.bad_lines += bool(line.strip())
@@ -172,8 +172,10 @@ class RunCurves:
             self._axes = np.concatenate([self._axes, np.empty_like(self._axes)], axis=1)
             self._values = np.concatenate([self._values, np.empty_like(self._values)], axis=1)
         place = slice(self.rows, self.rows + count)
+        axes = block[: len(X_AXES)]
+        self._axes[:, place] = np.where((axes >= 0) & (axes < LARGEST_STEP), axes, np.nan)
         with np.errstate(over="ignore"):  # a loss of 1e200 is an infinite one
-            self._axes[:, place], self._values[:, place] = block[: len(X_AXES)], block[len(X_AXES) :]
+            self._values[:, place] = block[len(X_AXES) :]
         self.rows += count
         if self.rows > MOST_METRIC_ROWS:
             self._thin()

@@ -13,7 +13,7 @@ from weft.train.budget import read_budget
 from weft.watch.curves import RunCurves, TextSample, projected
 from weft.watch.finding import FoundFolder
 from weft.watch.log_lines import log_end
-from weft.watch.plain_files import bounded_copy, finite, open_plain, read_at, read_object, shown_text
+from weft.watch.plain_files import bounded_copy, finite, open_plain, read_at, read_object, shown_text, told_text
 from weft.watch.run import CHECKPOINTS_NAME, MODEL_NAME, WatchedRun, flat_settings
 
 PARTS = ("facts", "recipe", "plan", "lineage", "checkpoints", "samples", "log")
@@ -21,6 +21,7 @@ _LOG_LINES = 200
 _MOST_SAMPLE_LETTERS = 200_000
 _MOST_FILES = 200  # of a folder
 _MOST_HEADER = 20_000_000
+_MOST_WEIGHTS = 10**15  # of a tensor
 _PLACES = {  # settings that name files or folders, by what they are
     "corpus": re.compile(r"corpus(\.sources\.\d+)?\.path"),
     "tokenizer": re.compile(r"tokenizer\.path"),
@@ -65,10 +66,10 @@ def folder_details(found: FoundFolder, facts: dict[str, Any], find_id: FindId) -
 
 def _facts(run: WatchedRun) -> dict[str, Any]:
     return {
-        "weft": shown_text(str(run.facts.get("weft", "")), 40),
+        "weft": told_text(run.facts.get("weft", ""), 40),
         "folder": shown_text(str(run.found.folder), 1_000),
         "asked": bounded_copy(run.asked),
-        "inputs": shown_text(str(run.facts.get("inputs", "")), 100),
+        "inputs": told_text(run.facts.get("inputs", ""), 100),
         "results": bounded_copy(run.results),
     }
 
@@ -81,7 +82,7 @@ def _plan(run: WatchedRun, curves: RunCurves) -> list[dict[str, Any]]:
     is_over = run.state == "finished"
     left = (steps - step) / rate if steps and step is not None and rate and not is_over else None
     batch = finite(_integer(settings.get("pretrain.batch_tokens")))
-    end_tokens = tokens * steps / step if steps and step and tokens else None
+    end_tokens = float(tokens) * steps / step if steps and step and tokens else None
     rows = [
         {"what": "steps", "first": run.log.steps_at_first, "planned": steps, "actual": step, "expected": steps},
         {
@@ -98,9 +99,9 @@ def _plan(run: WatchedRun, curves: RunCurves) -> list[dict[str, Any]]:
         },
         _loss_row(run, curves, end_tokens),
     ]
-    if is_over:
-        rows = [{**row, "expected": None} for row in rows]
-    return rows
+    # Absurd figures of a file that is not weft's can lead to infinite ones, which JSON does not have.
+    told = [{name: one if name == "what" else finite(one) for name, one in row.items()} for row in rows]
+    return [{**row, "expected": None} for row in told] if is_over else told
 
 
 def _loss_row(run: WatchedRun, curves: RunCurves, end_tokens: float | None) -> dict[str, Any]:
@@ -149,7 +150,7 @@ def _lineage(run: WatchedRun, find_id: FindId) -> list[dict[str, Any]]:
                 "setting": MODEL_NAME,
                 "path": shown_text(str(written), 1_000),
                 "id": find_id(written),
-                "sha256": shown_text(str(digest), 64) if digest else None,
+                "sha256": told_text(digest, 64) if digest else None,
             }
         )
     return rows
@@ -198,9 +199,12 @@ def weight_count(run: WatchedRun) -> int | None:
 
 
 def _product(shape: list[int]) -> int:
+    """Raises ValueError for what no network has: the product of a file's numbers can be of any length."""
     found = 1
     for side in shape:
         found *= int(side)
+        if not 0 <= found < _MOST_WEIGHTS:
+            raise ValueError
     return found
 
 

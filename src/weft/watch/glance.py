@@ -19,6 +19,7 @@ from weft.watch.plain_files import FileStamp, finite, open_plain, read_at, stamp
 _PLACES = 64  # where a long file is sampled
 _SAMPLE = 1 << 13  # bytes read at each
 _END = 1 << 16  # bytes at the end that are read in full
+_LONGEST_END = 1 << 22  # the same, if lines are so long that there is none in it
 _MOST_ADDED = 1 << 18  # bytes between two looks that are read in full; more is sampled
 _VALIDATION_BACK = 1 << 22  # bytes before the end that are searched for the last validation
 _RECENT = 300  # lines that tell the speed
@@ -52,18 +53,18 @@ class MetricsGlance:
         stamp = stamp_of(self.file)
         if stamp == self._stamp:
             return False
-        before, self._stamp = self._stamp, stamp
         if stamp is None:
-            self.found, self.updated, self._offset = NOTHING_YET, None, 0
+            self.found, self.updated, self._offset, self._stamp = NOTHING_YET, None, 0, None
             return True
         self.updated = stamp[2] / 1e9
         with open_plain(self.file) as file:
             size = os.fstat(file.fileno()).st_size
-            is_longer = before is not None and before[0] == stamp[0] and size >= self._offset > 0
+            is_longer = self._stamp is not None and self._stamp[0] == stamp[0] and size >= self._offset > 0
             if is_longer and size - self._offset <= _MOST_ADDED:
                 self._add(file, size)
             else:
                 self._sample(file, size)
+        self._stamp = stamp  # only now: a file that cannot be read is tried, and told of, at every look
         return True
 
     def _add(self, file: FileIO, size: int) -> None:
@@ -125,9 +126,14 @@ class MetricsGlance:
 
 
 def _end(file: FileIO, size: int) -> bytes:
-    """The last complete lines, and what follows them."""
-    data = read_at(file, max(0, size - _END), min(size, _END))
-    return data if size <= _END else data[data.find(b"\n") + 1 :]
+    """The last complete lines, at least one unless all are very long, and what follows them."""
+    length = _END
+    while True:
+        data = read_at(file, max(0, size - length), min(size, length))
+        data = data if size <= length else data[data.find(b"\n") + 1 :]
+        if b"\n" in data or size <= length or length >= _LONGEST_END:
+            return data
+        length *= 4
 
 
 def _numbers(data: bytes) -> list[_Line]:

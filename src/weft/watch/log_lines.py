@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.train.training_log import LOG
-from weft.watch.curves import Floats
+from weft.watch.curves import LARGEST_STEP, Floats
 from weft.watch.line_tail import LineTail
 from weft.watch.plain_files import FileStamp, read_beginning, read_end, shown_text, stamp_of
 
@@ -40,7 +40,6 @@ class LogGlance:
         stamp = stamp_of(self.file)
         if stamp == self._stamp:
             return False
-        self._stamp = stamp
         self.share = self.steps = self.diverged = None
         if stamp is not None:
             if self.steps_at_first is None and (first := _STEP_LINE.search(read_beginning(self.file, _ENDS)[0])):
@@ -51,6 +50,7 @@ class LogGlance:
                 self.steps, self.share = _count(lines[-1][2]), _share(lines[-1])
             told = list(_DIVERGED.finditer(end, lines[-1].end() if lines else 0))
             self.diverged = shown_text(told[-1][1], 500) if told else None
+        self._stamp = stamp  # only now: a file that cannot be read is tried, and told of, at every look
         return True
 
 
@@ -83,6 +83,8 @@ class ShareCurve:
         return table[:, 0], table[:, 1]
 
     def _add(self, step: float, share: float) -> None:
+        if step >= LARGEST_STEP:
+            return
         if self._points and self._points[-2] >= step:  # the log of a resumed run goes on after the old one
             self.generation += 1
             while self._points and self._points[-2] >= step:

@@ -37,10 +37,10 @@ def open_plain(path: Path) -> FileIO:
         raise
 
 
-def stamp_of(path: Path) -> FileStamp | None:
+def stamp_of(path: Path, *, follow_links: bool = False) -> FileStamp | None:
     """None if there is nothing."""
     try:
-        found = path.stat(follow_symlinks=False)
+        found = path.stat(follow_symlinks=follow_links)
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -84,6 +84,11 @@ def shown_text(text: str | bytes, most: int) -> str:
     found = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     found = found if len(found) <= most else found[:most] + CUT
     return escape_controls(found).encode("utf-8", "backslashreplace").decode()
+
+
+def told_text(value: Any, most: int) -> str:
+    """`shown_text` of what should be a text, and may be anything: to write out all of a large list would take long."""
+    return shown_text(value if isinstance(value, str) else str(bounded_copy(value)), most)
 
 
 def bounded_copy(value: Any, most_text: int = 10_000) -> Any:

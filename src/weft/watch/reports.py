@@ -8,8 +8,10 @@ been changed by others. Style attributes cannot be allowed by a hash, so they be
 import base64
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from weft.charts import is_chart_script
 from weft.errors import FolderError
@@ -18,7 +20,7 @@ from weft.watch.plain_files import read_beginning
 
 _MOST_REPORT = 8_000_000  # bytes
 _MOST_HASHES = 200
-_BLOCK = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+_OPENING = re.compile(r"<(script|style)>")
 _STYLE_ATTRIBUTE = re.compile(r'(<[a-z][^<>]*?) style="([^"<>]*)"')
 _HARMLESS_STYLE = re.compile(r"(?:[\w\s:;.,%#()+-])*")
 _ELSEWHERE = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -52,9 +54,10 @@ def safe_report(data: bytes) -> SafeReport:
     if sheet:
         text = text.replace("</head>", f"<style>{sheet}</style></head>", 1)
     hashes: dict[str, list[str]] = {"style": [], "script": []}
-    for kind, content in _BLOCK.findall(text):
-        if len(hashes[kind]) < _MOST_HASHES and (kind == "style" or is_chart_script(content)):
-            hashes[kind].append(_hash(content))
+    for block in _blocks(text):
+        content = text[block.begin : block.end]
+        if len(hashes[block.kind]) < _MOST_HASHES and (block.kind == "style" or is_chart_script(content)):
+            hashes[block.kind].append(_hash(content))
     allowed = "".join(f"; {kind}-src {' '.join(dict.fromkeys(found))}" for kind, found in hashes.items() if found)
     return SafeReport(text.encode(), f"{_ELSEWHERE}{allowed}; sandbox allow-scripts")
 
@@ -68,10 +71,33 @@ def _outside_blocks(text: str, rules: dict[str, int]) -> str:
         return f'{found[1]} data-style="{rules.setdefault(found[2], len(rules))}"'
 
     parts, end = [], 0
-    for block in _BLOCK.finditer(text):
-        parts += [_STYLE_ATTRIBUTE.sub(numbered, text[end : block.start()]), block[0]]
-        end = block.end()
+    for block in _blocks(text):
+        parts += [_STYLE_ATTRIBUTE.sub(numbered, text[end : block.begin]), text[block.begin : block.end]]
+        end = block.end
     return "".join([*parts, _STYLE_ATTRIBUTE.sub(numbered, text[end:])])
+
+
+class _Block(NamedTuple):
+    kind: str  # script or style
+    begin: int  # of its content
+    end: int
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """Scripts and style sheets. Where an end is missing it is searched for once, so that a file of nothing but
+    beginnings takes no longer than another.
+    """
+    after, endless = 0, set()
+    for opening in _OPENING.finditer(text):
+        kind = opening[1]
+        if opening.start() < after or kind in endless:
+            continue
+        end = text.find(f"</{kind}>", opening.end())
+        if end < 0:
+            endless.add(kind)
+            continue
+        after = end + len(f"</{kind}>")
+        yield _Block(kind, opening.end(), end)
 
 
 def _hash(content: str) -> str:

@@ -25,6 +25,7 @@ from weft.watch.plain_files import (
     read_object,
     shown_text,
     stamp_of,
+    told_text,
 )
 
 # As weft.train names them; to import them from there would import torch.
@@ -58,19 +59,19 @@ class WatchedRun:
             self.facts = read_object(home / MANIFEST)
         if self._has_changed(home / RESOLVED_NAME):
             self._read_recipe(home / RESOLVED_NAME)
-        if self._has_changed(folder / CHECKPOINTS_NAME):
+        if self._has_changed(folder / CHECKPOINTS_NAME, follow_links=True):  # it may be on another disk
             self.checkpoints = saved_steps(folder / CHECKPOINTS_NAME)
         if self._has_changed(folder / MODEL_NAME / MANIFEST):
             self.model = read_object(folder / MODEL_NAME / MANIFEST)
         self.holder = lock_holder(home)
-        try:
-            self.glance.look()
-            self.log.look()
-        except OSError as error:
-            self.problem = f"{shown_text(str(error.filename), 300)} cannot be read: {error.strerror}."
+        for file in (self.glance, self.log):
+            try:
+                file.look()
+            except OSError as error:
+                self.problem = f"{shown_text(str(error.filename), 300)} cannot be read: {error.strerror}."
 
-    def _has_changed(self, path: Path) -> bool:
-        stamp = stamp_of(path)
+    def _has_changed(self, path: Path, *, follow_links: bool = False) -> bool:
+        stamp = stamp_of(path, follow_links=follow_links)
         before = self._stamps.get(str(path), (-1, -1, -1))
         self._stamps[str(path)] = stamp
         return stamp != before
@@ -99,7 +100,8 @@ class WatchedRun:
     @property
     def stage(self) -> str:
         if "finetune" not in self.asked:
-            return "pretrain"
+            compressed = (name for name in ("distil", "prune", "quantize") if name in self.asked)
+            return "pretrain" if "pretrain" in self.asked else next(compressed, "pretrain")
         has_both = "pretrain" in self.asked
         return "pretrain" if has_both and (self.found.home / "tokens").is_dir() else "finetune"
 
@@ -143,14 +145,14 @@ class WatchedRun:
         step, steps = last.get("step"), self.steps
         left = None
         if self.state == "running" and steps and step is not None and seen.steps_per_second:
-            left = max(0.0, steps - step) / seen.steps_per_second
+            left = finite(max(0.0, steps - step) / seen.steps_per_second)
         loss = last.get("loss")
         return {
             "id": self.found.id,
             "name": self.found.name,
             "inside": self.found.inside,
             "is_seed": self.is_seed,
-            "recipe": shown_text(str(self.asked.get("name", "")), 200),
+            "recipe": told_text(self.asked.get("name", ""), 200),
             "stage": self.stage,
             **self._kind(),
             "state": self.state,
@@ -182,7 +184,7 @@ class WatchedRun:
             shape += [settings[f"{model}.{name}"]] if f"{model}.{name}" in settings else []
         family = settings.get(f"{model}.family") or self.model.get("family")
         return {
-            "family": shown_text(str(family), 60) if family else None,
+            "family": told_text(family, 60) if family else None,
             "size": settings.get(f"{model}.size") or (" × ".join(shape) if len(shape) == 2 else None),
             "parameters": finite(self.results.get("parameters")),
             "task": settings.get("finetune.task") if self.stage == "finetune" else settings.get("pretrain.objective"),

@@ -5,6 +5,7 @@ once. Curves are read only for runs that are opened, a bounded piece per request
 forgotten beyond `MOST_CURVE_BYTES`. All methods are for one thread.
 """
 
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,7 @@ MOST_CURVE_BYTES = 384 * 2**20
 SHARE_KEY = "share_of_peak"  # a curve that only train.log has
 _LOOK_SECONDS = 0.5
 _FIND_SECONDS, _FIND_SHARE = 3.0, 0.05  # between two searches; of the time that searching may take
+_OF_CURVES = frozenset(("plan", "samples"))  # parts for which metrics.jsonl is read
 _PIECE = 4 << 20  # bytes of metrics.jsonl that one request reads
 
 
@@ -52,6 +54,8 @@ class _OpenRun:
 
     def __init__(self, folder: Path) -> None:
         self.curves, self.share = RunCurves(folder), ShareCurve(folder)
+        # Cursors of an earlier reading, perhaps of an earlier service, are not of these rows.
+        self._reading = secrets.token_hex(4)
 
     def points(self, key: str, x: str, begin: float = 0.0) -> tuple[Floats, Floats]:
         if key != SHARE_KEY:
@@ -65,7 +69,7 @@ class _OpenRun:
 
     @property
     def generation(self) -> str:
-        return f"{self.curves.generation}-{self.share.generation}"
+        return f"{self._reading}-{self.curves.generation}-{self.share.generation}"
 
     @property
     def memory(self) -> int:
@@ -87,7 +91,7 @@ class RunWatcher:
         self._runs: dict[str, WatchedRun] = {}
         self._summaries: dict[str, tuple[int, dict[str, Any]]] = {}  # with the version of their last change
         self._open: OrderedDict[str, _OpenRun] = OrderedDict()
-        self._weights: dict[str, int | None] = {}  # of runs without results, by id and newest checkpoint
+        self._weights: dict[str, tuple[int, int | None]] = {}  # of runs without results: newest checkpoint, count
         self._looked = self._next_search = float("-inf")
 
     def refresh(self) -> None:
@@ -121,20 +125,23 @@ class RunWatcher:
         for gone in self._summaries.keys() - self._runs.keys():
             del self._summaries[gone]
             self._open.pop(gone, None)
+            self._weights.pop(gone, None)
             self.version += 1
         spent = time.monotonic() - began
         self._next_search = time.monotonic() + max(_FIND_SECONDS, spent / _FIND_SHARE)
 
     def _look(self, run: WatchedRun) -> None:
         run.look()
+        self.control.note_holder(run)
         summary = {**run.summary(), "stopping": self.control.is_stopping(run)}
         summary["starting"] = summary["state"] != "running" and self.control.is_starting(run)
         summary["resume_failure"] = None if summary["state"] == "running" else self.control.failure(run)
         if summary["parameters"] is None and run.checkpoints:
-            name = f"{run.found.id}-{run.checkpoints[-1]}"
-            if name not in self._weights:
-                self._weights[name] = weight_count(run)
-            summary["parameters"] = self._weights[name]
+            newest, count = self._weights.get(run.found.id, (-1, None))
+            if newest != run.checkpoints[-1]:
+                count = weight_count(run)
+                self._weights[run.found.id] = run.checkpoints[-1], count
+            summary["parameters"] = count
         known = self._summaries.get(run.found.id)
         if known is None or known[1] != summary:
             self.version += 1
@@ -143,6 +150,8 @@ class RunWatcher:
     def listing(self, since: int | None = None) -> dict[str, Any]:
         """All runs and other folders; `since`: only the runs that changed after that version."""
         self.refresh()
+        if since is not None and since > self.version:  # of another service, whose clock was ahead
+            since = None
         changed = [summary for version, summary in self._summaries.values() if since is None or version > since]
         found: dict[str, Any] = {"version": self.version, "now": time.time(), "ids": list(self._runs), "runs": changed}
         if since is None or since < self.version:
@@ -174,11 +183,15 @@ class RunWatcher:
         found = self._folder(id)
         if found.kind != "run":
             return {**folder_details(found, self._finder.facts(found.folder), self._id_of), "now": time.time()}
-        run, opened = self.run(id), self._opened(id)
-        summary = self._summaries[id][1]
-        reading = {"read": opened.curves.share_read, "bad_lines": _bad_lines(opened.curves)}
-        told = run_details(run, opened.curves, self._id_of, parts)
-        return {**summary, **told, **reading, "thinned": opened.curves.is_thinned, "now": time.time()}
+        run, summary = self.run(id), self._summaries[id][1]
+        parts = list(parts)
+        if _OF_CURVES.isdisjoint(parts):
+            curves, read = RunCurves(run.found.folder), 1.0
+        else:
+            curves = self._opened(id).curves
+            read = curves.share_read
+        reading = {"read": read, "bad_lines": _bad_lines(curves), "thinned": curves.is_thinned}
+        return {**summary, **run_details(run, curves, self._id_of, parts), **reading, "now": time.time()}
 
     def curves(self, id: str, query: CurveQuery) -> dict[str, Any]:
         """Buckets of each key. `cursor` stands for what was sent; `read` is the share of the file that was read."""
@@ -229,7 +242,7 @@ class RunWatcher:
         raise NoSuchRun("There is no such folder here (any more).")
 
     def _id_of(self, path: Path) -> str | None:
-        wanted = str(path)
+        wanted = str(path.absolute())
         return next((one.id for one in self._found.folders if str(one.folder.absolute()) == wanted), None)
 
     def _opened(self, id: str, *, with_share: bool = False) -> _OpenRun:

@@ -7,6 +7,7 @@ compare     the export in CTranslate2 against weft
 """
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def _compare(model: Model, folder: Path, precision: str) -> Comparison:
 
 
 def _next_step(model: Model, folder: Path) -> str:
-    """A line of Python with the tokens of a short text. The README has a whole program."""
+    """A command with the tokens of a short text. The README has a whole program."""
     from weft.exports.ctranslate2.readme import runner_name
     from weft.exports.ctranslate2.vocabulary import token_strings
 
@@ -38,11 +39,20 @@ def _next_step(model: Model, folder: Path) -> str:
     tokens = json.dumps([known], ensure_ascii=False)
     call = {
         "Encoder": f"forward_batch({tokens}).last_hidden_state",
-        "Generator": f"generate_batch({tokens}, max_length=32)[0].sequences",
+        "Generator": f"generate_batch({tokens}, max_length=32)[0]",
         "Translator": f"translate_batch({tokens})[0].hypotheses",
     }
     runner = runner_name(model)
-    return f"import ctranslate2; ctranslate2.{runner}({json.dumps(str(folder))}).{call[runner]}  # see its README.md"
+    lines = [
+        f"folder = {json.dumps(str(folder), ensure_ascii=False)}",
+        f"found = ctranslate2.{runner}(folder).{call[runner]}",
+    ]
+    if runner == "Generator" and tokenizer is not None:
+        decoded = 'tokenizers.Tokenizer.from_file(folder + "/tokenizer.json").decode(found.sequences_ids[0])'
+        lines = ["import ctranslate2, tokenizers", *lines, f"print({decoded})"]
+    else:
+        lines = ["import ctranslate2", *lines, f"print({'found.sequences' if runner == 'Generator' else 'found'})"]
+    return f"python -c {shlex.quote('; '.join(lines))}"
 
 
 CTRANSLATE2 = ExportTarget(

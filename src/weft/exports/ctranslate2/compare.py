@@ -19,7 +19,7 @@ from weft.api.model import Model
 from weft.exports.ctranslate2.head_recipe import head_logits
 from weft.exports.ctranslate2.heads import HEAD_WEIGHTS_FILE, HEADS_FILE, pooler_of
 from weft.exports.ctranslate2.vocabulary import TokenStrings, token_strings
-from weft.exports.samples import MOST_LENGTH, sample_sequences
+from weft.exports.samples import MOST_LENGTH, PLAIN_GREEDY, sample_sequences
 from weft.exports.target import Comparison
 from weft.model.heads import Head
 
@@ -27,7 +27,6 @@ GREEDY_TOKENS = 64
 _MOST_LOGITS = 2**26  # numbers in the logits of one sequence
 _PROMPT_LENGTHS = (1, 7, 33)
 _ROUNDING = 1e-3  # of the largest logit, more than which is not explained by the order of sums
-_NEUTRAL: dict[str, Any] = {"strategy": "greedy", "repetition_penalty": 1.0}
 
 
 class _Differences:
@@ -130,7 +129,7 @@ def _prompts(model: Model) -> list[list[int]]:
 def _ours(model: Model, ids: list[int], most: int) -> list[int]:
     """What weft writes, with the end token if it was chosen: Marian's is forced on a text that becomes too long."""
     is_forced = model.start_end.forced_end_id is not None
-    answer: list[int] = model.generate(ids, max_new_tokens=most + is_forced, **_NEUTRAL)
+    answer: list[int] = model.generate(ids, max_new_tokens=most + is_forced, **PLAIN_GREEDY)
     return answer[:most]
 
 

@@ -5,7 +5,7 @@
 
 A dense layer on the first token (BERT's pooler) goes into the model itself as its pooler, and the head continues with
 pooler_output. `head_recipe.py` computes the rest. In an export with smaller weights than fp32 these arrays are
-float16.
+float16, unless one holds a number that is too large for it.
 """
 
 from typing import Any
@@ -48,7 +48,8 @@ def head_files(model: Model, precision: str) -> dict[str, bytes]:
         return {}
     arrays = {name: array for head in heads for name, array in _arrays(head, head is pooler).items()}
     arrays |= _crf_arrays(model)
-    dtype = np.float32 if precision == "fp32" else np.float16
+    fits = all(np.abs(array).max(initial=0.0) <= np.finfo(np.float16).max for array in arrays.values())
+    dtype = np.float16 if fits and precision != "fp32" else np.float32
     return {
         HEADS_FILE: to_json([_description(head, model.labels, head is pooler) for head in heads]),
         HEAD_WEIGHTS_FILE: safetensors.numpy.save({name: array.astype(dtype) for name, array in arrays.items()}),

@@ -5,6 +5,8 @@ package.
 from collections.abc import Iterator
 from dataclasses import replace
 
+import torch
+
 from weft.api.model import Model
 from weft.model.block import BlockSpec
 from weft.model.heads import HeadSpec
@@ -14,13 +16,20 @@ from weft.model.positions import Relative
 from weft.model.stack import StackSpec
 
 _ELSEWHERE = "use --to onnx"
+_MOST_F16 = torch.finfo(torch.float16).max
 
 
 def reason_against(model: Model, precision: str) -> str | None:
-    """A sentence, or None if the model can be exported. All precisions take the same models."""
+    """A sentence, or None if the model can be exported."""
     architecture = model.network.architecture
-    reasons = (*_of_kind(architecture), *_of_heads(architecture))
+    reasons = (*_of_kind(architecture), *_of_heads(architecture), *(_of_size(model) if precision == "f16" else ()))
     return next((f"{reason}." for reason in reasons), None)
+
+
+def _of_size(model: Model) -> Iterator[str]:
+    for name, weight in model.network.named_parameters():
+        if (largest := float(weight.detach().abs().max())) > _MOST_F16:
+            yield f"{name} holds {largest:.4g}, more than a 16-bit float can; use fp32 or --int8"
 
 
 def _of_kind(architecture: Architecture) -> Iterator[str]:

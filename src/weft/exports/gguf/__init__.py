@@ -9,6 +9,7 @@ compare, runtime the file in llama.cpp's server, against weft
 file, read       the way back: a file as a model folder
 """
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def _compare(model: Model, folder: Path, precision: str) -> Comparison:
 
 
 def _next_step(model: Model, folder: Path) -> str:
-    file = folder / _FILE
+    file = shlex.quote(str(folder / _FILE))
     if model.network.architecture.is_encoder_decoder:
         return f'llama-completion -m {file} -p "A text"'
     if model.network.architecture.head("causal"):

@@ -12,7 +12,7 @@ from weft.api.model import Model
 from weft.exports.gguf.notes import gives_vectors
 from weft.exports.gguf.runtime import LlamaServer, RuntimeFailed, library_logits, runtime_name
 from weft.exports.gguf.write import write_stand_in
-from weft.exports.samples import TEXTS, sample_sequences
+from weft.exports.samples import PLAIN_GREEDY, TEXTS, sample_sequences
 from weft.exports.target import Comparison
 from weft.tokenizer.tokenizer import Tokenizer
 
@@ -87,7 +87,7 @@ def _compare_writing(model: Model, server: LlamaServer, notes: tuple[str, ...]) 
         differences += [abs(ours[token] - value) for token, value in theirs.items()]
         scale = max(scale, float(np.abs(ours).max()))
     same = _same_tokens(model, server, [ids for ids in sequences if len(ids) <= 8][-_PROMPTS:] or sequences[:1])
-    return Comparison(runtime_name(), float(max(differences)), scale, same, notes)
+    return Comparison(runtime_name(), float(np.max(differences)), scale, same, notes)
 
 
 def _same_tokens(model: Model, server: LlamaServer, prompts: list[list[int]]) -> float:
@@ -95,8 +95,8 @@ def _same_tokens(model: Model, server: LlamaServer, prompts: list[list[int]]) ->
     ends = set(model.start_end.end_ids)
     for prompt in prompts:
         count = min(_NEW_TOKENS, (model.longest or _MOST_CONTEXT) - len(prompt))
-        ours = model.generate(prompt, strategy="greedy", max_new_tokens=count)
-        theirs = server.greedy(prompt, count)
+        ours = model.generate(prompt, max_new_tokens=count, **PLAIN_GREEDY)
+        theirs = server.greedy(prompt, count, model.start_end.banned_ids)
         ours, theirs = ([token for token in written if token not in ends] for written in (ours, theirs))
         equal += sum(mine == other for mine, other in zip(ours, theirs, strict=False))
         total += max(len(ours), len(theirs))

@@ -1,13 +1,15 @@
 """A GGUF file, read strictly: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 A file may come from anywhere, so nothing in it is believed. Every length is compared with what is left of the file
-before anything is read or allocated, and every error is a FolderError that names the file.
+before anything is read or allocated, and every error is a FolderError that names the file. It is read, not mapped into
+memory: a mapped file that somebody shortens meanwhile ends the process.
 """
 
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import gguf
 import numpy as np
@@ -31,26 +33,38 @@ class StoredTensor:
 
 
 class GgufSource:
-    """`values`: the settings by key. `tensors`: where each tensor is, by name. Both are checked against the size."""
+    """`values`: the settings by key. `tensors`: where each tensor is, by name. Both are checked against the size.
+    `with GgufSource(path) as source:` closes the file at the end.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._bytes = _mapped(path)
+        self._file = _opened(path)
+        self._size = os.fstat(self._file.fileno()).st_size
         self._at = 0
         self.values: dict[str, Any] = {}
         self.tensors: dict[str, StoredTensor] = {}
         try:
             self._read()
         except (struct.error, UnicodeDecodeError, OverflowError, ValueError) as error:
+            self._file.close()
             raise FolderError(f"{path} is damaged at byte {self._at:,}: {error}.") from None
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> "GgufSource":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def refuse(self, why: str) -> NoReturn:
         raise FolderError(f"{self.path}: {why}")
 
     def get(self, name: str) -> np.ndarray:
         """A tensor in float32."""
-        known = self.tensors[name]
-        raw = np.asarray(self._bytes[known.start : known.start + known.size])
+        known, raw = self.tensors[name], self.stored_bytes(name)
         try:
             with np.errstate(all="ignore"):
                 found = gguf.dequantize(_as_stored(raw, known), known.stored)
@@ -60,22 +74,36 @@ class GgufSource:
             self.refuse(f"{name} holds NaN or infinity.")
         return found.reshape(known.shape)
 
+    def stored_bytes(self, name: str) -> np.ndarray:
+        """A tensor as the file has it."""
+        known = self.tensors[name]
+        self._file.seek(known.start)
+        return np.frombuffer(self._read_on(known.size), np.uint8)
+
     def same_bytes(self, first: str, second: str) -> bool:
         one, other = self.tensors[first], self.tensors[second]
         if (one.shape, one.stored, one.size) != (other.shape, other.stored, other.size):
             return False
-        left, right = (self._bytes[known.start : known.start + known.size] for known in (one, other))
-        return bool(np.array_equal(left, right))
+        return bool(np.array_equal(self.stored_bytes(first), self.stored_bytes(second)))
 
     @property
     def _left(self) -> int:
-        return len(self._bytes) - self._at
+        return self._size - self._at
 
     def _take(self, count: int) -> bytes:
         if not 0 <= count <= self._left:
             raise ValueError(f"it needs {count:,} bytes more, and {self._left:,} are left")
         self._at += count
-        return self._bytes[self._at - count : self._at].tobytes()
+        return self._read_on(count)
+
+    def _read_on(self, count: int) -> bytes:
+        try:
+            found = self._file.read(count)
+        except OSError as error:
+            raise FolderError(f"{self.path} cannot be read: {error.strerror or error}.") from None
+        if len(found) != count:
+            self.refuse("it was shortened while it was read. Try again when it is complete.")
+        return found
 
     def _number(self, kind: str) -> Any:
         return struct.unpack(f"<{kind}", self._take(struct.calcsize(f"<{kind}")))[0]
@@ -148,8 +176,8 @@ class GgufSource:
         alignment = self.values.get("general.alignment", gguf.GGUF_DEFAULT_ALIGNMENT)
         if type(alignment) is not int or not 0 < alignment <= _MOST_ALIGNMENT or alignment & (alignment - 1):
             raise ValueError(f"general.alignment is {alignment!r}, which is not a power of two")
-        start = -(-self._at // alignment) * alignment
-        for name, (shape, code, offset) in infos.items():
+        start, end, last = -(-self._at // alignment) * alignment, 0, ""
+        for name, (shape, code, offset) in sorted(infos.items(), key=lambda item: item[1][2]):
             try:
                 stored = Stored(code)
             except ValueError:
@@ -161,22 +189,27 @@ class GgufSource:
             if count == 0 or shape[-1] % block:
                 raise ValueError(f"the tensor {name!r} has the shape {shape}, which {stored.name} cannot have")
             size = count // block * width
-            if offset % alignment or start + offset + size > len(self._bytes):
+            if offset % alignment or start + offset + size > self._size:
                 raise ValueError(
                     f"the tensor {name!r} begins at byte {start + offset:,} and takes {size:,}, which the file has not"
                 )
+            if offset < end:  # a short file could otherwise claim to be a large model
+                raise ValueError(f"the tensors {last!r} and {name!r} lie upon each other")
+            end, last = offset + size, name
             self.tensors[name] = StoredTensor(shape, stored, start + offset, size)
 
 
-def _mapped(path: Path) -> np.ndarray:
+def _opened(path: Path) -> BinaryIO:
     if not path.exists():
         raise FolderError(not_found(path))
+    if path.is_dir():
+        raise FolderError(f"{path} is a folder. Name the GGUF file in it.")
     if not path.is_file():
         raise FolderError(f"{path} is not a GGUF file.")
     try:
         if path.stat().st_size == 0:
             raise FolderError(f"{path} is empty.")
-        return np.memmap(path, np.uint8, "r")
+        return path.open("rb")
     except OSError as error:
         raise FolderError(f"{path} cannot be read: {error.strerror or error}.") from None
 

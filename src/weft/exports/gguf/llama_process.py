@@ -29,9 +29,11 @@ def _serve() -> None:
     settings.cache_type_k = settings.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     settings.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     server = xllamacpp.Server(settings)
-    print(server.listening_address, flush=True)
-    sys.stdin.read()
-    os._exit(0)
+    try:
+        print(server.listening_address, flush=True)
+        sys.stdin.read()
+    finally:  # also if nobody listens any more: the server's threads would keep the process
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ def gguf_notes(model: Model) -> Iterator[str]:
         yield "llama-server does not run encoder–decoders; llama-completion and llama-cli do."
     if gives_vectors(model) and not model.pooling.normalize:
         yield "llama-server scales vectors to length 1 unless a request says embd_normalize: -1."
+    if model.start_end.banned_ids and architecture.decoder is not None:
+        yield "Tokens that the model must not write (bad_words_ids) are not in the file: pass them as logit_bias."
     yield from _task_notes(model)
 
 

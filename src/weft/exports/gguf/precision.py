@@ -44,11 +44,10 @@ def byte_shape(shape: tuple[int, ...], stored: Stored) -> tuple[tuple[int, ...],
 
 
 def to_stored(name: str, values: np.ndarray, stored: Stored) -> np.ndarray:
-    """Raises InputError if a value does not fit: 16-bit floats end at 65,504."""
-    if not np.isfinite(values).all():
-        raise InputError(f"{name} holds NaN or infinity: the model is broken.")
-    with np.errstate(over="ignore"):
+    """Raises InputError if a value does not fit: 16-bit floats, also the scales of quantized blocks, end at 65,504."""
+    largest = np.abs(values).max()
+    with np.errstate(all="ignore"):
         found = gguf.quantize(values, stored)
-    if stored == Stored.F16 and not np.isfinite(found).all():
-        raise InputError(f"{name} holds {np.abs(values).max():.4g}, more than a 16-bit float can. Use --bf16 or fp32.")
+        if largest > np.finfo(np.float16).max and not np.isfinite(gguf.dequantize(found, stored)).all():
+            raise InputError(f"{name} holds {largest:.4g}, more than {stored.name} can. Use --bf16 or fp32.")
     return found

@@ -5,6 +5,7 @@ exactly these. Quantized tensors become float32 numbers. Qwen2 is a Llama with b
 output bias, which Llama then has as well, is 0.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from weft.errors import RecipeError, suggest
+from weft.errors import FolderError, RecipeError, check_encodable, suggest
 from weft.exports.gguf.file import GgufSource
 from weft.exports.gguf.links import from_gguf, gguf_links
 from weft.exports.gguf.read_settings import GgufSettings, read_rotary
 from weft.exports.gguf.read_vocabulary import read_vocabulary
-from weft.folders import check_place
+from weft.folders import check_place, known_facts
 from weft.interchange.folder import Description, write_model
 from weft.interchange.weight_map import Plan, plan
 from weft.model.families.family import Family
@@ -27,7 +28,7 @@ from weft.model.network import Network, count_parameters, outline
 
 _ARCHITECTURES = ("llama", "qwen2", "qwen3", "gpt2")
 _OUTPUT, _EMBEDDING = "output.weight", "token_embd.weight"
-_COMPUTED = ("rope_freqs.weight",)  # read as a setting
+_COMPUTED = "rope_freqs.weight"  # read as a setting
 
 
 def import_gguf(file: Path, output: Path) -> dict[str, Any]:
@@ -35,18 +36,27 @@ def import_gguf(file: Path, output: Path) -> dict[str, Any]:
     something else than weft can compute.
     """
     place = check_place(output, mark="config.json")
-    source = GgufSource(file)
+    check_encodable(str(place), "The folder's name")  # safetensors opens no other
+    if (known := known_facts(place).get("kind", "model")) != "model":
+        raise FolderError(f"{place} is of another kind ({known}). Choose a new folder for the model.")
+    with GgufSource(file) as source:
+        return _import(source, place)
+
+
+def _import(source: GgufSource, place: Path) -> dict[str, Any]:
     kind = source.values.get("general.architecture")
     if kind not in _ARCHITECTURES:
         hint, known = suggest(kind, _ARCHITECTURES), ", ".join(_ARCHITECTURES)
         source.refuse(f"the architecture {kind!r} cannot be imported{hint}. Those that can: {known}.")
+    if (parts := source.values.get("split.count", 1)) != 1:
+        source.refuse(f"it is one of {parts} files of a model. Join them first: llama-gguf-split --merge.")
     family = _family(source, kind)
     network, network_plan = _outline(source, family)
     _check_tensors(source, network_plan, kind)
     vocabulary = read_vocabulary(source, network.architecture.vocabulary)
     _fill(network, network_plan, source, kind)
     description = Description(family, "causal", config=vocabulary.config, generation=vocabulary.generation)
-    write_model(network, description, place, files=vocabulary.files, facts={"imported": file.name})
+    write_model(network, description, place, files=vocabulary.files, facts={"imported": _readable(source.path.name)})
     stored = sorted({known.stored.name for known in source.tensors.values()})
     facts = {
         "model": str(place),
@@ -56,6 +66,11 @@ def import_gguf(file: Path, output: Path) -> dict[str, Any]:
         "tokenizer": vocabulary.kind,
     }
     return {**facts, **({"notes": list(vocabulary.notes)} if vocabulary.notes else {})}
+
+
+def _readable(name: str) -> str:
+    """The name of a file, which need not be UTF-8, for a JSON file, which must."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def _family(source: GgufSource, kind: str) -> Family:
@@ -133,7 +148,7 @@ def _check_tensors(source: GgufSource, network_plan: Plan, kind: str) -> None:
                 source.refuse(f"it has no {name}{suggest(name, list(source.tensors)[:1000])}.")
         elif source.tensors[name].shape != shape:
             source.refuse(f"{name} has the shape {source.tensors[name].shape}; the settings make it {shape}.")
-    known = {*required, *network_plan.tied, *_COMPUTED}
+    known = {*required, *network_plan.tied, *(() if kind == "gpt2" else (_COMPUTED,))}
     for name in source.tensors:
         if name not in known:
             source.refuse(f"it holds {name}, which a {kind} of these settings does not have.")

@@ -22,6 +22,7 @@ _VARIANTS: dict[str, tuple[Any, ...]] = {
     "attention.causal": (True,),
     "attn_logit_softcapping": (0.0,),
     "final_logit_softcapping": (0.0,),
+    "rope.scaling.attn_factor": (1.0,),
 }
 
 
@@ -95,17 +96,24 @@ def read_rotary(said: GgufSettings, head_width: int) -> tuple[float, LinearScali
     theta = said.number("rope.freq_base", 10_000.0)
     if not 1e-30 <= theta < 1e12:
         said.source.refuse(f"the setting {said.kind}.rope.freq_base is {theta}, which is no base of frequencies.")
-    if "rope_freqs.weight" in said.source.tensors:
-        return theta, _llama3_scaling(said, theta, head_width)
-    match said.text("rope.scaling.type", "none"):
-        case "none":
-            return theta, None
-        case "linear":
-            factor = said.number("rope.scaling.factor", 1.0)
-            if factor <= 0:
-                said.source.refuse(f"the setting {said.kind}.rope.scaling.factor is {factor}, which is not above 0.")
-            return theta, None if factor == 1.0 else LinearScaling(factor)
-    return said.source.refuse("its positions are scaled in a way that weft does not have: it has linear and Llama 3's.")
+    linear = _linear_scaling(said)
+    if "rope_freqs.weight" not in said.source.tensors:
+        return theta, linear
+    llama3 = _llama3_scaling(said, theta, head_width)
+    if linear is not None and llama3 is not None:
+        said.source.refuse("its positions are scaled twice, linearly and as Llama 3's; weft does either.")
+    return theta, linear or llama3
+
+
+def _linear_scaling(said: GgufSettings) -> LinearScaling | None:
+    """A factor without a type is linear for llama.cpp, and 0 is no factor. Old files name it otherwise."""
+    kind = said.text("rope.scaling.type", "linear")
+    if kind not in ("none", "linear"):
+        said.source.refuse("its positions are scaled in a way that weft does not have: it has linear and Llama 3's.")
+    factor = said.number("rope.scaling.factor", said.number("rope.scale_linear", 0.0))
+    if factor < 0:
+        said.source.refuse(f"the setting {said.kind}.rope.scaling.factor is {factor}, which is not above 0.")
+    return None if kind == "none" or factor in (0.0, 1.0) else LinearScaling(factor)
 
 
 def _llama3_scaling(said: GgufSettings, theta: float, head_width: int) -> Llama3Scaling | None:

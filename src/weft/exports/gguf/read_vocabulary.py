@@ -22,6 +22,7 @@ _PLACE = "tokenizer.ggml."
 _MOST_TOKEN = 1_000  # characters: the ways to split a longer one are too many
 _SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 _SAMPLING |= {"penalty_repeat": "repetition_penalty"}
+_MOST = {"temperature": 1e4, "top_k": 2**31 - 1, "top_p": 1.0, "min_p": 1.0, "repetition_penalty": 100.0}
 # Whether a start token is put before a text, if the file does not say.
 _ADDS_START = ("llama-bpe", "llama3", "llama-v3", "tekken", "chameleon")
 
@@ -66,8 +67,11 @@ def _engine(source: GgufSource, written: dict[str, Any]) -> tokenizers.Tokenizer
 
 
 def _generation(source: GgufSource) -> dict[str, Any]:
-    found = {theirs: source.values.get(f"general.sampling.{key}") for key, theirs in _SAMPLING.items()}
-    kept = {key: value for key, value in found.items() if type(value) in (int, float)}
+    """Those that can be followed: llama.cpp writes 0 for none, and a file may hold anything."""
+    found: dict[str, Any] = {theirs: source.values.get(f"general.sampling.{key}") for key, theirs in _SAMPLING.items()}
+    kept = {key: value for key, value in found.items() if type(value) in (int, float) and 0 < value <= _MOST[key]}
+    if type(kept.get("top_k", 1)) is not int:
+        kept.pop("top_k")
     return {**kept, "do_sample": True} if kept else {}
 
 

@@ -1,6 +1,7 @@
 """Asks llama.cpp's server about a GGUF file: starts it, waits for it, ends it."""
 
 import json
+import math
 import os
 import secrets
 import subprocess
@@ -103,10 +104,11 @@ class LlamaServer:
         asked = {"prompt": list(ids), "n_predict": 1, "temperature": 0.0, "n_probs": most}
         answer = self.ask("/completion", {**asked, "logit_bias": [[harmless, 1000.0]], "cache_prompt": False})
         found = answer["completion_probabilities"][0]["top_logprobs"]
-        return {one["id"]: one["logprob"] for one in found}
+        return {one["id"]: math.nan if one["logprob"] is None else one["logprob"] for one in found}
 
-    def greedy(self, ids: Sequence[int], count: int) -> list[int]:
-        asked = {"prompt": list(ids), "n_predict": count, "temperature": 0.0, "repeat_penalty": 1.0}
+    def greedy(self, ids: Sequence[int], count: int, banned: Sequence[int] = ()) -> list[int]:
+        asked: dict[str, Any] = {"prompt": list(ids), "n_predict": count, "temperature": 0.0, "repeat_penalty": 1.0}
+        asked["logit_bias"] = [[token, False] for token in banned]
         return self.ask("/completion", {**asked, "return_tokens": True, "cache_prompt": False})["tokens"]
 
     def vector(self, ids: Sequence[int]) -> np.ndarray:

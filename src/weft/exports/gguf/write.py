@@ -1,6 +1,10 @@
 """Writes a model as one GGUF file: settings, vocabulary, tensors. Tensors are quantized one at a time."""
 
+import errno
+import math
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,10 +85,18 @@ def _write_general(writer: GGUFWriter, model: Model, precision: str) -> None:
     generation = model.description.generation
     if generation.get("do_sample") is not False:
         for theirs, key in _SAMPLING.items():
-            value = generation.get(theirs)
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if (value := _sampling_value(key, generation.get(theirs))) is not None:
                 kind = GGUFValueType.INT32 if key == "top_k" else GGUFValueType.FLOAT32
                 writer.add_key_value(f"general.sampling.{key}", value, kind)
+
+
+def _sampling_value(key: str, value: Any) -> int | float | None:
+    """None: not a number, or none that the file has room for."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        return None
+    if key == "top_k":
+        return int(value) if value == int(value) and 0 <= value < 2**31 else None
+    return float(value) if abs(value) <= float(np.finfo(np.float32).max) else None
 
 
 def _name(model: Model) -> str:
@@ -146,8 +158,18 @@ def _write_tensors(writer: GGUFWriter, network: Network, precision: str) -> int:
     writer.write_ti_data_to_file()
     for name, tensor in gguf_tensors(network):
         values = np.ascontiguousarray(tensor.float().numpy())
-        writer.write_tensor_data(to_stored(name, values, stored[name]))
+        with _full_disk():
+            writer.write_tensor_data(to_stored(name, values, stored[name]))
     return as_f16
+
+
+@contextmanager
+def _full_disk() -> Iterator[None]:
+    """numpy does not say why an array was written in part only, and there is one reason."""
+    try:
+        yield
+    except OSError as error:
+        raise error if error.errno is not None else OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
 
 
 def gguf_tensors(network: Network) -> Iterator[tuple[str, Tensor]]:

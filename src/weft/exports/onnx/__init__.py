@@ -18,23 +18,14 @@ other library knows, in a second or less and without tracing.
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from weft.api.model import Model
 from weft.exports.target import Comparison, ExportTarget
 
 
 def _why_not(model: Model, precision: str) -> str | None:
-    network = model.network
-    if model.device.type == "meta":
-        return "its weights are not loaded."
-    writes = {"causal", "seq2seq"} & set(network.heads)
-    if writes and len(network.heads) > 1:
-        return f"it has heads beside the one that writes: {', '.join(network.heads)}."
-    if precision == "int8":
-        broken = (name for name, weight in network.named_parameters() if not torch.isfinite(weight).all())
-        if name := next(broken, None):
-            return f"{name} holds NaN or infinity, which int8 does not have."
+    heads = model.network.heads
+    if {"causal", "seq2seq"} & set(heads) and len(heads) > 1:
+        return f"it has heads beside the one that writes: {', '.join(heads)}."
     return None
 
 

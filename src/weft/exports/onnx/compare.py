@@ -12,7 +12,7 @@ from weft.api.model import Model
 from weft.exports.onnx.models import SPAN_OUTPUTS, gives_logits, has_cache, output_name
 from weft.exports.onnx.runtime import GraphReader, GraphWriter
 from weft.exports.onnx.write import GRAPH_FOLDER
-from weft.exports.samples import sample_sequences
+from weft.exports.samples import PLAIN_GREEDY, sample_sequences
 from weft.exports.target import Comparison
 from weft.model.heads import mean_of_each
 from weft.model.packed import Packed
@@ -40,8 +40,8 @@ def compare_onnx(model: Model, folder: Path, precision: str) -> Comparison:
             choices.append((theirs.argmax(-1) == ours.argmax(-1)).reshape(-1))
     return Comparison(
         runtime=f"onnxruntime {onnxruntime.__version__}",
-        logits=max(differences),
-        scale=max(scales),
+        logits=float(np.max(differences)),  # NaN if one is
+        scale=float(np.max(scales)),
         same_tokens=same,
         notes=(_agreement(choices),) if precision == "int8" and choices and gives_logits(model.network) else (),
     )
@@ -82,7 +82,8 @@ def _written_pairs(model: Model, writer: GraphWriter, rows: Sequences) -> Iterat
     for row, target, array in zip(rows, targets, ours, strict=True):
         yield writer.read([target], [row])[0], array
         yield writer.read_in_steps(target, row), array
-    yield from zip(writer.read(targets[1:], rows[1:]), ours[1:], strict=True)
+    if len(rows) > 1:
+        yield from zip(writer.read(targets[1:], rows[1:]), ours[1:], strict=True)
     if not model.network.heads:
         memory = writer.encoder.read(rows)
         for name, arrays in outputs_of_weft(model, rows).items():
@@ -127,9 +128,7 @@ def _same_tokens(model: Model, writer: GraphWriter) -> float | None:
         return None
     # One more than compared: Marian forces the last one to be its end token.
     most = count + 1
-    ours = model.generate(
-        [prompt], strategy="greedy", max_new_tokens=most, min_new_tokens=most, repetition_penalty=1.0
-    )[0][:count]
+    ours = model.generate([prompt], max_new_tokens=most, min_new_tokens=most, **PLAIN_GREEDY)[0][:count]
     banned = (*start_end.end_ids, *start_end.banned_ids)
     theirs = writer.write(begin, count, banned, prompt if is_seq2seq else None)
     return round(sum(a == b for a, b in zip(theirs, ours, strict=True)) / count, 4)

@@ -23,7 +23,7 @@ def open_graph(file: Path) -> onnxruntime.InferenceSession:
 
 def padded(rows: Sequences, *, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Ids and mask (B, S). Any id will do for padding: the mask alone hides it."""
-    ids = np.ones((len(rows), max(map(len, rows))), np.int64)
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
     mask = np.zeros_like(ids)
     for number, row in enumerate(rows):
         place = slice(ids.shape[1] - len(row), None) if left else slice(len(row))

@@ -1,5 +1,6 @@
-"""A command that runs an export: in onnxruntime, or in optimum if it writes text."""
+"""A command that runs an export: in onnxruntime, or in optimum if it writes text and optimum is installed."""
 
+import importlib.util
 import json
 import shlex
 from pathlib import Path
@@ -16,9 +17,13 @@ def usage_of(model: Model, folder: Path) -> str:
     if not has_cache(model):
         return _python(_reading(model, folder))
     is_known = model.format != MODEL_TYPE and begins_in_optimum(model)
-    if is_known and model.network.heads and model.own_tokenizer is not None:
+    if is_known and model.network.heads and model.own_tokenizer is not None and _has_optimum():
         return _python(_writing(model, folder))
     return _python(_stepping(model, folder))
+
+
+def _has_optimum() -> bool:
+    return importlib.util.find_spec("optimum") is not None
 
 
 def _python(lines: list[str]) -> str:
@@ -50,20 +55,27 @@ def _writing(model: Model, folder: Path) -> list[str]:
 
 
 def _stepping(model: Model, folder: Path) -> list[str]:
-    """What optimum does not open: weft's own loop around onnxruntime."""
-    prompt = "[0], 64, source=ids" if model.network.architecture.is_encoder_decoder else "ids, 64"
+    """Without optimum, or what it does not open: weft's own loop around onnxruntime."""
+    start = model.start_end.start_id or 0
+    prompt = f"[{start}], 64, source=ids" if model.network.architecture.is_encoder_decoder else "ids, 64"
+    has_text = model.own_tokenizer is not None
     return [
         "import pathlib, tokenizers",
         "from weft.exports.onnx.runtime import GraphWriter",
         f"ids = {_ids(model, folder)}",
-        f"print(GraphWriter(pathlib.Path({_quoted(folder)})).write({prompt}))",
+        f"found = GraphWriter(pathlib.Path({_quoted(folder)})).write({prompt})",
+        f"print({_tokenizer(folder)}.decode(found))" if has_text else "print(found)",
     ]
 
 
 def _ids(model: Model, folder: Path) -> str:
     if model.own_tokenizer is None:
         return "[0]"
-    return f'tokenizers.Tokenizer.from_file({_quoted(folder / "tokenizer.json")}).encode("{_TEXT}").ids'
+    return f'{_tokenizer(folder)}.encode("{_TEXT}").ids'
+
+
+def _tokenizer(folder: Path) -> str:
+    return f"tokenizers.Tokenizer.from_file({_quoted(folder / 'tokenizer.json')})"
 
 
 def _quoted(path: Path) -> str:

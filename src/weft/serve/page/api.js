@@ -1,5 +1,7 @@
 // Requests to the service this page came from. Errors are the service's own sentences.
 
+import { ofTab } from "./storage.js";
+
 const KEY = "weft.key";
 
 export class ServiceError extends Error {
@@ -12,8 +14,8 @@ export class ServiceError extends Error {
 }
 
 export const serviceKey = {
-  get: () => sessionStorage.getItem(KEY) || "",
-  set: (key) => (key ? sessionStorage.setItem(KEY, key) : sessionStorage.removeItem(KEY)),
+  get: () => ofTab.get(KEY) || "",
+  set: (key) => ofTab.set(KEY, key),
 };
 
 const listeners = new Set();
@@ -24,22 +26,17 @@ export function onKeyNeeded(listener) {
   return () => listeners.delete(listener);
 }
 
-async function send(path, { body, signal, method } = {}) {
+/** A connection that was lost, unless we ended it. */
+function lost(error) {
+  throw error.name === "AbortError" ? error : new ServiceError("", 0, "unreachable");
+}
+
+async function send(path, body, signal) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (serviceKey.get()) headers.Authorization = `Bearer ${serviceKey.get()}`;
-  let answer;
-  try {
-    answer = await fetch(path, {
-      method: method || (body === undefined ? "GET" : "POST"),
-      headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
-      signal,
-    });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new ServiceError("", 0, "unreachable");
-  }
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  const answer = await fetch(path, { method: text === undefined ? "GET" : "POST", headers, body: text, signal }).catch(lost);
   if (answer.ok) return answer;
   if (answer.status === 401) for (const listener of listeners) listener();
   let said;
@@ -52,27 +49,22 @@ async function send(path, { body, signal, method } = {}) {
   throw new ServiceError(said?.message || `${answer.status} ${answer.statusText}`, answer.status, said?.code, wait);
 }
 
-/** The JSON answer of a route. `body` undefined: GET. */
-export async function ask(path, body, signal) {
-  return (await send(path, { body, signal })).json();
-}
-
-/** The text answer of a route. */
-export async function askText(path, signal) {
-  return (await send(path, { signal })).text();
+/** The JSON answer of a route. `body` undefined: GET. `onHeaders` is given the answer's headers. */
+export async function ask(path, body, signal, onHeaders) {
+  const answer = await send(path, body, signal);
+  onHeaders?.(answer.headers);
+  return answer.json().catch(lost);
 }
 
 /** The events of a stream. A character or an event may be cut anywhere between two reads. */
 export async function* events(path, body, signal) {
-  const answer = await send(path, { body, signal });
+  const answer = await send(path, body, signal);
   const reader = answer.body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
   try {
     for (;;) {
-      const { value, done } = await reader.read().catch((error) => {
-        throw error.name === "AbortError" ? error : new ServiceError("", 0, "unreachable");
-      });
+      const { value, done } = await reader.read().catch(lost);
       rest += decoder.decode(value, { stream: !done });
       const parts = rest.split("\n\n");
       rest = parts.pop();

@@ -1,26 +1,28 @@
 // The page: a bar with the two rooms (Try, Watch), language and theme. Each room is a module, loaded when it is entered.
 
 import { ask, onKeyNeeded, ServiceError, serviceKey } from "./api.js";
-import { html, render, useEffect, useState } from "./lib/preact.js";
+import { html, render, useEffect, useErrorBoundary, useState } from "./lib/preact.js";
+import { ErrorBox } from "./parts.js";
 import { linkTo, useKept, useRoute } from "./state.js";
+import { ofBrowser } from "./storage.js";
 import { LANGUAGES, loadLanguage, preferredLanguage, t } from "./words.js";
 
+const DARK = matchMedia("(prefers-color-scheme: dark)");
 const ROOMS = { try: () => import("./try/room.js"), watch: () => import("./watch/room.js") };
 
-function App({ start }) {
+/** `isLocked`: until a key is given, nothing is known of the service. */
+function App({ start, isLocked }) {
   const route = useRoute();
   const [language, setLanguage] = useState(preferredLanguage());
   const [theme, setTheme] = useKept("theme", "auto");
-  const [needsKey, setNeedsKey] = useState(false);
+  const [needsKey, setNeedsKey] = useState(isLocked);
   const [service, setService] = useState(start);
   const [room, setRoom] = useState({ name: null, Room: null });
   const rooms = [service?.models?.length ? "try" : null, service?.runs ? "watch" : null].filter(Boolean);
   const name = rooms.includes(route.parts[0]) ? route.parts[0] : rooms[0];
 
   useEffect(() => onKeyNeeded(() => setNeedsKey(true)), []);
-  useEffect(() => {
-    document.documentElement.dataset.theme = theme;
-  }, [theme]);
+  useEffect(() => applyTheme(theme), [theme]);
   useEffect(() => {
     if (!name) return undefined;
     let isCurrent = true;
@@ -33,7 +35,7 @@ function App({ start }) {
   }, [name, language]);
 
   const choose = async (chosen) => {
-    localStorage.setItem("weft.language", chosen);
+    ofBrowser.set("weft.language", chosen);
     await loadLanguage(chosen, ["common", ...(name ? [name] : [])]);
     setLanguage(chosen);
   };
@@ -67,8 +69,25 @@ function App({ start }) {
           ? html`<p class="error" role="alert">${t("unreachable")}</p>`
           : !name
             ? html`<p class="empty">${t("nothing")}</p>`
-            : room.name === name && html`<${room.Room} key=${name} service=${service} route=${route} language=${language} />`}
+            : room.name === name && html`<${Guarded} route=${route}><${room.Room} key=${name} service=${service} route=${route} language=${language} /><//>`}
     </main>`;
+}
+
+/** What a room cannot draw, such as the values of a link that somebody made up, does not take the rest of the page. */
+function Guarded({ route, children }) {
+  const [problem, reset] = useErrorBoundary((error) => console.error(error));
+  useEffect(() => reset(), [route]);
+  return problem ? html`<p class="error" role="alert">${t("broken")} <a href="#/">${t("restart")}</a></p>` : children;
+}
+
+/** Colours as chosen, or as the system has them. Returns what ends that. */
+function applyTheme(theme) {
+  const apply = () => {
+    document.documentElement.dataset.theme = theme === "auto" ? (DARK.matches ? "dark" : "light") : theme;
+  };
+  apply();
+  DARK.addEventListener("change", apply);
+  return () => DARK.removeEventListener("change", apply);
 }
 
 function KeyForm({ onEnter }) {
@@ -86,7 +105,7 @@ function KeyForm({ onEnter }) {
     <h2>${t("key.title")}</h2>
     <label for="key">${t("key.label")}</label>
     <input id="key" type="password" autocomplete="off" value=${key} onInput=${(event) => setKey(event.target.value)} />
-    ${error && html`<p class="error" role="alert">${error.message}</p>`}
+    <${ErrorBox} error=${error} />
     <button class="primary">${t("key.enter")}</button>
   </form>`;
 }
@@ -100,18 +119,7 @@ async function start() {
   } catch (error) {
     isLocked = error instanceof ServiceError && error.status === 401;
   }
-  const place = document.getElementById("app");
-  render(html`<${isLocked ? Locked : App} start=${found} />`, place);
-}
-
-/** Until a key is given, nothing is known of the service. */
-function Locked() {
-  const [found, setFound] = useState(null);
-  const enter = async (key) => {
-    serviceKey.set(key);
-    setFound(await ask("/page.json"));
-  };
-  return found ? html`<${App} start=${found} />` : html`<main id="main"><${KeyForm} onEnter=${enter} /></main>`;
+  render(html`<${App} start=${found} isLocked=${isLocked} />`, document.getElementById("app"));
 }
 
 start();

@@ -109,7 +109,7 @@ export function Bar({ label, share, shown, tone = "a" }) {
   </div>`;
 }
 
-/** Moves the focus to a heading when a panel opens, for those who hear the page. */
+/** The heading of a panel, and what it does. */
 export function PanelTitle({ children, note }) {
   return html`<header class="panel-title"><h2>${children}</h2>${note && html`<p>${note}</p>`}</header>`;
 }

@@ -2,6 +2,7 @@
 // Texts that are too long for an address are kept in the tab's storage only; the address then has a mark for them.
 
 import { useCallback, useEffect, useState } from "./lib/preact.js";
+import { ofBrowser, ofTab } from "./storage.js";
 
 const LONGEST = 6000; // characters of an address
 const IN_STORAGE = "…"; // what the address has for a value that is too long
@@ -35,15 +36,20 @@ export function useRoute() {
   return route;
 }
 
-/** A value of the page at `place` (such as "try/story/write"), in the address and in the tab's storage. */
-export function useLinked(place, name, initial) {
+/** A value of the page at `place` (such as "try/story/write"), in the address and in the tab's storage. A link may hold
+ *  anything: what is not of the same kind, or not good, is not taken. */
+export function useLinked(place, name, initial, isGood = () => true) {
   const stored = `weft.${place}.${name}`;
-  const [value, setValue] = useState(() => readValue(stored, name, initial));
+  const [value, setValue] = useState(() => {
+    const found = readValue(stored, name, initial);
+    return (initial === null || kindOf(found) === kindOf(initial)) && isGood(found) ? found : initial;
+  });
   const set = useCallback(
     (next) => {
       setValue((before) => {
         const now = typeof next === "function" ? next(before) : next;
-        writeValue(stored, name, now, initial);
+        ofTab.set(stored, JSON.stringify(now));
+        writeLink(name, now, initial);
         return now;
       });
     },
@@ -58,29 +64,16 @@ function readValue(stored, name, initial) {
   const { values } = readRoute();
   const linked = values.get(name);
   try {
-    if (linked !== null && linked !== IN_STORAGE) return checked(JSON.parse(linked), initial);
+    if (linked !== null && linked !== IN_STORAGE) return JSON.parse(linked);
     if (linked === null && values.size) return initial; // the link says all that is not as at first
-    const kept = sessionStorage.getItem(stored);
+    const kept = ofTab.get(stored);
     return kept === null ? initial : JSON.parse(kept);
   } catch {
     return initial;
   }
 }
 
-/** A link may hold anything: what is not of the same kind is not taken. */
-function checked(value, initial) {
-  const kind = (one) => (Array.isArray(one) ? "list" : one === null ? "null" : typeof one);
-  return initial === null || initial === undefined || kind(value) === kind(initial) ? value : initial;
-}
-
-function writeValue(stored, name, value, initial) {
-  try {
-    sessionStorage.setItem(stored, JSON.stringify(value));
-  } catch {
-    // the storage is full: the value lives until the page is left
-  }
-  writeLink(name, value, initial);
-}
+const kindOf = (one) => (Array.isArray(one) ? "list" : one === null ? "null" : typeof one);
 
 const waiting = { path: "", values: new Map(), timer: 0 };
 
@@ -113,9 +106,9 @@ addEventListener("pagehide", writeWaiting);
 /** A value kept in the browser for all visits, such as the theme. */
 export function useKept(name, initial) {
   const key = `weft.${name}`;
-  const [value, setValue] = useState(() => localStorage.getItem(key) ?? initial);
+  const [value, setValue] = useState(() => ofBrowser.get(key) ?? initial);
   const set = (next) => {
-    localStorage.setItem(key, next);
+    ofBrowser.set(key, next);
     setValue(next);
   };
   return [value, set];

@@ -166,7 +166,7 @@ def evaluate_on(
         notes = [*notes, split.unseen_sentence()]
         say(notes[-1])
     began = time.perf_counter()
-    answers, cut = _answer_all(model, split)
+    answers, cut = answer_split(model, split)
     say_cut(cut, len(examples), model.input_spec)
     seconds = time.perf_counter() - began
     judged = task.judge(examples, answers)
@@ -220,11 +220,11 @@ def _compare(name: str, task: Task, ours: Judged, theirs: Judged, seconds: float
 
 def score_on(model: LoadedModel, split: LabelledSplit) -> float:
     """The main metric alone."""
-    task, answers = model.required_task, _answer_all(model, split)[0]
+    task, answers = model.required_task, answer_split(model, split)[0]
     return task.score(model.task_network, split.judged, answers, model.input_spec)
 
 
-def _answer_all(model: LoadedModel, split: LabelledSplit) -> tuple[list[Any], int]:
+def answer_split(model: LoadedModel, split: LabelledSplit) -> tuple[list[Any], int]:
     """The answers, and how many examples were longer than the model reads."""
     examples, unit = split.judged, model.required_task.counted_as
     say(f"Predicting {len(examples):,} {unit} of {split.where} with {model.folder or 'the model'} ...")

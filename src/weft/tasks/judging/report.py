@@ -2,7 +2,7 @@
 cost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,9 @@ def write_task_report(
     evaluation: Evaluation,
     splits: Mapping[str, LabelledSplit],
     training: dict[str, Any] | None = None,
+    sections: Sequence[str] = (),
 ) -> Path:
+    """`sections`: more HTML, after the comparison with the baseline."""
     facts = {"name": name, "task": evaluation.task.name, "judged_on": evaluation.where, **evaluation.summary()}
     facts["slices"] = [{"length": title, "examples": count, "credit": mean} for title, count, mean in evaluation.slices]
     facts["left_out"] = {use: split.problems.sentences() for use, split in splits.items() if split.problems.count}
@@ -47,11 +49,13 @@ def write_task_report(
     if training:
         facts["training"] = {key: value for key, value in training.items() if key != "model"}
     write_file(folder / FACTS_NAME, to_json(facts))
-    write_file(folder / PAGE_NAME, page(name, _parts(folder, name, evaluation, facts)))
+    write_file(folder / PAGE_NAME, page(name, _parts(folder, name, evaluation, facts, sections)))
     return folder / PAGE_NAME
 
 
-def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any]) -> list[str]:
+def _parts(
+    folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any], sections: Sequence[str]
+) -> list[str]:
     task, training = evaluation.task, facts.get("training", {})
     data = f"Task: {task.name}. Data: {len(evaluation.examples):,} {task.counted_as} of {evaluation.where}."
     if evaluation.cut:
@@ -63,6 +67,7 @@ def _parts(folder: Path, name: str, evaluation: Evaluation, facts: dict[str, Any
         _tiles(evaluation),
         "<h2>Metrics and baselines</h2>",
         _comparison(evaluation),
+        *sections,
         _from_raw_text(facts.get("from_raw_text")),
         *(f"<h2>{escape(one.title)}</h2>{grid(one.headings, one.rows)}" for one in evaluation.judged.tables),
         "<h2>Worst mistakes</h2>",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import FolderError, InputError, RecipeError
-from weft.interchange.folder import DIALECTS, Description, read_model
+from weft.interchange.folder import DIALECTS, Description, read_fp32_model
 from weft.interchange.weight_map import plan
 from weft.model.families import Family, design, find_family
 from weft.model.network import Architecture, Network, create_network
@@ -28,7 +28,7 @@ TASK_KEYS = ("id2label", "label2id", "num_labels", "problem_type")  # of a confi
 
 
 def from_folder(folder: Path, task: Task, dropout: float | None, seed: int) -> Built:
-    network, description = read_model(folder)
+    network, description = read_fp32_model(folder)
     family = description.family
     if family is None:
         raise FolderError(f"{folder} is in weft's own format, which has no heads for tasks. Give a model of a family.")

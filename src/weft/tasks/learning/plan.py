@@ -13,6 +13,7 @@ import numpy as np
 from weft.errors import RecipeError
 from weft.folders import known_facts
 from weft.model.network import Network
+from weft.objectives.objective import Objective
 from weft.progress import say
 from weft.recipe.finetune import FinetunePlan, FinetuneSection
 from weft.recipe.model import ModelSection
@@ -68,13 +69,18 @@ def make_finetune_plan(
     inputs: Sequence[Input],
     length: int,
     held_out: Sequence[Input],
+    objective: Objective | None = None,
 ) -> FinetunePlan:
-    """`inputs`, `held_out`: what the network reads in training and in validation. `length`: most tokens of an input."""
+    """`inputs`, `held_out`: what the network reads in training and in validation. `length`: most tokens of an input.
+    `objective`: whose steps are timed. Default: the task's.
+    """
     plan = _with_defaults(section, base, task, network, len(inputs), length)
     times: dict[Precision, list[float]] = {}
 
     def time_steps(precision: Precision) -> list[float]:
-        times[precision] = _step_times(plan.model_copy(update={"precision": precision}), task, network, inputs)
+        trial = plan.model_copy(update={"precision": precision})
+        learned = TaskObjective(task, inputs, smoothing=plan.label_smoothing) if objective is None else objective
+        times[precision] = _step_times(trial, network, learned)
         return times[precision]
 
     if section.precision is None:
@@ -187,9 +193,8 @@ def _steps_of(budget: Budget, plan: FinetunePlan, inputs: Sequence[Input]) -> in
     )
 
 
-def _step_times(plan: FinetunePlan, task: Task, network: Network, inputs: Sequence[Input]) -> list[float]:
+def _step_times(plan: FinetunePlan, network: Network, objective: Objective) -> list[float]:
     """On a copy of the network: a run depends on its seed alone."""
     spec = train_spec(plan.model_copy(update={"budget": "1 steps"}), plan.seed)
-    order = Order((len(inputs),), (1.0,), plan.seed)
-    objective = TaskObjective(task, inputs, smoothing=plan.label_smoothing)
+    order = Order((len(objective),), (1.0,), plan.seed)
     return step_times(copy.deepcopy(network), [objective], order, spec, TRIAL_SECONDS)

@@ -19,8 +19,15 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 def write_task_model(
-    task: Task, built: Built, input_spec: InputSpec, folder: Path, recipe: Recipe, results: dict[str, Any]
+    task: Task,
+    built: Built,
+    input_spec: InputSpec,
+    folder: Path,
+    recipe: Recipe,
+    results: dict[str, Any],
+    more_facts: dict[str, Any] | None = None,
 ) -> None:
+    """`more_facts`: others for weft.json."""
     files = {**input_spec.tokenizer.saved_files()}
     if TOKENIZER_CONFIG in files:  # transformers truncates (truncation=True) at the length of training
         settings = json.loads(files[TOKENIZER_CONFIG])
@@ -32,6 +39,7 @@ def write_task_model(
         "recipe": recipe.given_settings(),
         "task": {**task.facts(), "sequence_length": input_spec.most_tokens},
         "results": results,
+        **(more_facts or {}),
     }
     network = plain_network(built.saved, plain_state(built.network))
     described = replace(

@@ -34,25 +34,30 @@ class Splits:
         return {name: split for name, split in splits.items() if split is not None}
 
 
-def read_data(section: FinetuneSection, base: Path) -> tuple[Task, Splits]:
-    """The task with the labels of its training data, and the examples of each split."""
+def read_data(section: FinetuneSection, base: Path, known: Task | None = None) -> tuple[Task, Splits]:
+    """The task with the labels of its training data, and the examples of each split. `known`: the task of a model that
+    was tuned for it, whose labels stay.
+    """
     data = section.data
     assert data.train is not None
     paths = paths_of(data.train, base)
-    task = TASKS[section.task].from_section(section, first_label(paths, data, TASKS[section.task]))
+    kind = TASKS[section.task]
+    task = kind.from_section(section, first_label(paths, data, kind)) if known is None else known
     train = read_split(task, paths, data)
     train = replace(train, examples=some_of(train.examples, data.limit, section.seed))
     others = {}
     for name, said in (("validation", data.validation), ("test", data.test)):
         others[name] = None if said is None else read_split(task, paths_of(said, base), data)
     # Before some are held out: a rare label may be among these only.
-    task = task.with_labels_from(train.examples)
-    task.check_metric()
+    if known is None:
+        task = task.with_labels_from(train.examples)
+        task.check_metric()
     validation, notes = others["validation"], []
     if validation is None:
         train, validation, note = _held_out(task, train, section.seed)
         notes.append(note)
-    task = task.fitted(train.examples)
+    if known is None:
+        task = task.fitted(train.examples)
     splits = [train, validation, *([others["test"]] if others["test"] else [])]
     splits = [checked_split(task, split) for split in splits]
     for split in splits:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.model.network import Network, count_parameters
+from weft.objectives.objective import Objective
 from weft.recipe.finetune import FinetunePlan
 from weft.tasks.example import Input
 from weft.tasks.input_spec import InputSpec
@@ -29,8 +30,11 @@ def train_once(
     folder: Path,
     *,
     resume: bool,
+    objective: Objective | None = None,
 ) -> dict[str, Any]:
-    """Returns what the run did and how it scored; `built.network` then holds the best weights."""
+    """Returns what the run did and how it scored; `built.network` then holds the best weights. `objective`: default:
+    the task's own loss.
+    """
     network, task = built.network, given.task
     held_out = some_of(given.splits.validation.examples, plan.validation_examples, plan.seed)
     questions = task.inputs(held_out, input_spec)
@@ -42,8 +46,8 @@ def train_once(
     best_by = f"validation_{task.selection_metric}" if task.selection_metric else None
     hooks = Hooks(measure=measure, best_by=best_by, peak=matmul_peak(given.processes.device, spec.precision))
     order = Order((len(inputs),), (1.0,), seed)
-    objective = TaskObjective(task, inputs, smoothing=plan.label_smoothing)
-    state = train(network, [objective], order, spec, folder, resume=resume, hooks=hooks, processes=given.processes)
+    learned = TaskObjective(task, inputs, smoothing=plan.label_smoothing) if objective is None else objective
+    state = train(network, [learned], order, spec, folder, resume=resume, hooks=hooks, processes=given.processes)
     if state.best is not None and state.best != state.step:
         restore_weights(folder / CHECKPOINTS / f"step-{state.best:06}", network)
     validation = _logged_validation(folder, state.best) or measure()

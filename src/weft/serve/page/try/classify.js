@@ -4,7 +4,7 @@ import { html } from "../lib/preact.js";
 import { NumberField, TextField } from "../parts.js";
 import { useLinked } from "../state.js";
 import { t } from "../words.js";
-import { textRows } from "./row_runner.js";
+import { CUT, textRows } from "./row_runner.js";
 import { pythonValue, weftCommand } from "./snippets.js";
 import { short } from "./text.js";
 import { Answer, Bars, Panel, useAnswer, useText } from "./work.js";
@@ -19,7 +19,7 @@ export default function Classify({ model, place }) {
     command: () => weftCommand("predict", [text], `--details${own.shell}`),
   };
   return html`<${LabelPanel} name="classify" model=${model} place=${place} request=${request}
-    rows=${textRows(request, labelColumns(model))} isReady=${text !== ""}>
+    rows=${textRows({ ...request, body: { ...request.body, ...CUT } }, labelColumns(model))} isReady=${text !== ""}>
     <${TextField} label=${t("input.text")} value=${text} onChange=${setText} />
   <//>`;
 }

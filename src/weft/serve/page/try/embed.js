@@ -4,7 +4,7 @@ import { html } from "../lib/preact.js";
 import { Field, TextField } from "../parts.js";
 import { count, number, t } from "../words.js";
 import { pythonValue } from "./snippets.js";
-import { Answer, Bars, Panel, useAnswer, useText } from "./work.js";
+import { Answer, Bars, Panel, Rough, useAnswer, useText } from "./work.js";
 
 const MOST = 500; // texts
 
@@ -22,7 +22,7 @@ export default function Embed({ model, place }) {
   const asked = useAnswer(place, request, ranked);
   const rows = {
     inputs: ["text"],
-    request: (items) => ({ path: request.path, body: { model: model.id, input: items.map((one) => one.text) } }),
+    request: (items) => ({ path: request.path, body: { model: model.id, input: items.map((one) => one.text), truncate: true } }),
     answers: (answer) => answer.data.map((one) => one.embedding),
     columns: (vector) => ({ embedding: vector }),
   };
@@ -37,7 +37,7 @@ export default function Embed({ model, place }) {
       isReady=${query !== "" && texts.length > 0}>${({ body, answer }) => html`
       <${Bars} isTall title=${t("embed.title")}
         items=${answer.order.map((place_) => ({ label: body.input[place_ + 1], share: answer.scores[place_], shown: number(answer.scores[place_]) }))} />
-      <p class="hint">${t("embed.size", { size: count(answer.size) })}</p>`}<//>
+      <p class="hint">${t("embed.size", { size: count(answer.size) })}</p><${Rough} model=${model} />`}<//>
   <//>`;
 }
 

@@ -34,7 +34,7 @@ export function FileRows({ rows, dropped }) {
 }
 
 function fileSize(bytes) {
-  return bytes < 1e6 ? t("kilobytes", { size: count(Math.ceil(bytes / 1e3)) }) : t("megabytes", { size: count(Math.round(bytes / 1e5) / 10) });
+  return bytes < 1e6 ? `${count(Math.ceil(bytes / 1e3))} kB` : `${count(Math.round(bytes / 1e5) / 10)} MB`;
 }
 
 function Loaded({ file, rows }) {
@@ -78,6 +78,8 @@ function Loaded({ file, rows }) {
         : html`<${RunButton} state=${state} onRun=${start} onStop=${stop}>${t("rows.start")}<//>`}
       ${progress && html`<${Progress} progress=${progress} isBusy=${state.isBusy} />`}
     </div>
+    ${progress?.cut > 0 && html`<p class="hint">${t("rows.cut", { count: count(progress.cut) })}</p>`}
+    ${progress?.first && html`<p class="hint">${t("rows.why", progress.first)}</p>`}
     <${ErrorBox} error=${readable(state.error)} />
     ${progress?.preview?.length > 0 &&
     html`<${RowTable} columns=${look.columns.filter((one) => Object.values(mapping).includes(one))}

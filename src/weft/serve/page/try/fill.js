@@ -40,7 +40,7 @@ export default function Fill({ model, place }) {
       <${NumberField} label=${t("fill.top")} value=${top} min=${1} max=${100} onChange=${setTop} />
       <button type="button" onClick=${insert}>${t("fill.insert")}</button>
     </div>
-    <${Answer} asked=${asked} isReady=${masksOf(model).test(text)}>${({ answer }) => html`<div class="gaps">${
+    <${Answer} asked=${asked} isReady=${masksOf(model).test(text)} missing=${t("fill.missing")}>${({ answer }) => html`<div class="gaps">${
       listed(answer).map((words, number) => html`<div key=${number} class="stack">
         <h3>${t("fill.mask", { number: number + 1 })}</h3>
         <${Bars} title=${t("fill.mask", { number: number + 1 })} onChoose=${(one) => put(number, one.word)}

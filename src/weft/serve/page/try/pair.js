@@ -4,6 +4,7 @@ import { html } from "../lib/preact.js";
 import { TextField } from "../parts.js";
 import { t } from "../words.js";
 import { labelColumns, LabelPanel, taskOption } from "./classify.js";
+import { CUT } from "./row_runner.js";
 import { pythonValue, weftCommand } from "./snippets.js";
 import { useText } from "./work.js";
 
@@ -21,7 +22,7 @@ export default function Pair({ model, place }) {
     inputs: ["text", "second"],
     request: (items) => ({
       path: request.path,
-      body: { model: model.id, inputs: items.map((one) => ({ text: one.text, text_pair: one.second })) },
+      body: { model: model.id, inputs: items.map((one) => ({ text: one.text, text_pair: one.second })), ...CUT },
     }),
     columns: labelColumns(model),
   };

@@ -4,7 +4,7 @@ import { ask } from "../api.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../lib/preact.js";
 import { ErrorBox } from "../parts.js";
 import { linkTo, readRoute } from "../state.js";
-import { currentLanguage, t } from "../words.js";
+import { currentLanguage, loadExamples, t } from "../words.js";
 import { PANELS, panelsOf } from "./panels.js";
 import { short } from "./text.js";
 
@@ -51,7 +51,7 @@ function Models({ models, model, panels, panel }) {
 
 function factsOf(model) {
   const size = model.parameters.toLocaleString(currentLanguage(), { notation: "compact", maximumSignificantDigits: 3 });
-  return [model.family, size, model.task && t(`${model.task}.title`)].filter(Boolean).join(" · ");
+  return [model.family, t("parameters", { count: size }), model.task && t(`${model.task}.title`)].filter(Boolean).join(" · ");
 }
 
 /** The panel, made anew for each link that is followed, so that it shows what the link says. */
@@ -68,12 +68,12 @@ function Opened({ route, model, panel }) {
   }, [route, model.id, panel]);
   useEffect(() => {
     let isCurrent = true;
-    PANELS[panel]().then((module) => isCurrent && setLoaded({ name: panel, Panel: module.default }));
+    Promise.all([PANELS[panel](), loadExamples(model.languages)]).then(([module]) => isCurrent && setLoaded({ name: panel, id: model.id, Panel: module.default }));
     return () => {
       isCurrent = false;
     };
-  }, [panel]);
-  if (loaded.name !== panel) return html`<p class="empty" role="status">${t("loading")}</p>`;
+  }, [panel, model.id]);
+  if (loaded.name !== panel || loaded.id !== model.id) return html`<p class="empty" role="status">${t("loading")}</p>`;
   const place = `try/${encodeURIComponent(model.id)}/${panel}`;
   return html`<${loaded.Panel} key=${`${visits.current.number}/${place}`} model=${model} place=${place} panel=${panel} />`;
 }

@@ -61,6 +61,9 @@ export function matchColumns(inputs, columns) {
   return found;
 }
 
+/** Of a file, long texts are cut and counted, as weft predict does. A single text is refused, to be shortened. */
+export const CUT = { parameters: { truncate: true } };
+
 /** Rows of one text each, for a route that takes a list of `inputs` and gives a list of answers. */
 export function textRows({ path, body }, columns) {
   const request = (items) => ({ path, body: { ...body, inputs: items.map((one) => one.text) } });
@@ -72,7 +75,9 @@ export async function runRows({ file, hasNames, columns, mapping, rows, signal, 
   const result = new Results(columns);
   let batch = [];
   const flush = async (read) => {
-    await answerBatch(rows, batch, signal);
+    await answerBatch(rows, batch, signal, (texts) => {
+      result.counts.cut += texts;
+    });
     for (const one of batch) result.add(one, rows.columns);
     batch = [];
     onProgress({ ...result.counts, read, preview: result.preview });
@@ -104,18 +109,18 @@ function prepared(row, columns, mapping, inputs) {
   return { row: row.number, given, item };
 }
 
-async function answerBatch(rows, batch, signal) {
+async function answerBatch(rows, batch, signal, onCut) {
   const good = batch.filter((one) => one.item);
   if (!good.length) return;
   try {
-    await answerTogether(rows, good, signal);
+    await answerTogether(rows, good, signal, onCut);
   } catch (error) {
     if (error.name === "AbortError" || !isOfRow(error)) throw error;
     if (good.length === 1) {
       good[0].error = error.message;
       return;
     }
-    for (const one of good) await answerBatch(rows, [one], signal); // which of them is it?
+    for (const one of good) await answerBatch(rows, [one], signal, onCut); // which of them is it?
   }
 }
 
@@ -124,11 +129,12 @@ const isOfRow = (error) => [400, 413, 422, 500, 504].includes(error.status);
 
 const asList = (answer) => answer;
 
-async function answerTogether(rows, good, signal) {
+async function answerTogether(rows, good, signal, onCut) {
   const { path, body } = rows.request(good.map((one) => one.item));
+  const told = (headers) => onCut(Number(headers.get("x-weft-truncated")) || 0);
   for (;;) {
     try {
-      const answers = (rows.answers || asList)(await ask(path, body, signal), good.length);
+      const answers = (rows.answers || asList)(await ask(path, body, signal, told), good.length);
       good.forEach((one, number) => {
         one.answer = answers[number];
       });
@@ -151,7 +157,7 @@ function pause(milliseconds, signal) {
 }
 
 class Results {
-  counts = { done: 0, failed: 0 };
+  counts = { done: 0, failed: 0, cut: 0, first: null }; // `first`: a row with an error, which the preview may not show
   preview = [];
   json = { blobs: [], text: "" };
   csv = { blobs: [], text: "" };
@@ -164,7 +170,10 @@ class Results {
   add({ row, given, answer, error }, columnsOf) {
     const flat = error === undefined ? columnsOf(answer) : {};
     this.counts.done += 1;
-    if (error !== undefined) this.counts.failed += 1;
+    if (error !== undefined) {
+      this.counts.failed += 1;
+      this.counts.first ??= { row, error };
+    }
     if (this.preview.length < PREVIEW) this.preview.push({ row, given, flat, error });
     this.append(this.json, `${JSON.stringify(error === undefined ? { row, input: given, answer } : { row, input: given, error })}\n`);
     if (error === undefined) this.names ??= Object.keys(flat);

@@ -3,9 +3,10 @@
 import { html } from "../lib/preact.js";
 import { TextField } from "../parts.js";
 import { count, number, t } from "../words.js";
+import { CUT } from "./row_runner.js";
 import { pythonValue, weftCommand } from "./snippets.js";
 import { short } from "./text.js";
-import { Answer, Panel, useAnswer, useText } from "./work.js";
+import { Answer, Panel, Rough, useAnswer, useText } from "./work.js";
 
 const MOST = 30; // texts: a request has their square
 
@@ -27,7 +28,7 @@ export default function Similarity({ model, place }) {
     inputs: ["text", "second"],
     request: (items) => ({
       path: request.path,
-      body: { model: model.id, inputs: items.map((one) => ({ source_sentence: one.text, sentences: [one.second] })) },
+      body: { model: model.id, inputs: items.map((one) => ({ source_sentence: one.text, sentences: [one.second] })), ...CUT },
     }),
     answers: (answer) => answer.map(([score]) => score),
     columns: (score) => ({ score }),
@@ -36,8 +37,9 @@ export default function Similarity({ model, place }) {
     <${TextField} label=${t("input.texts")}
       help=${all.length > MOST ? t("similarity.most", { count: MOST, all: count(all.length) }) : t("perline")}
       rows=${6} value=${list} onChange=${setList} />
-    <${Answer} asked=${asked} isReady=${texts.length > 1}>${({ body, answer }) => html`<${HeatMap}
-      texts=${body.inputs[0].sentences} values=${answer} />`}<//>
+    <${Answer} asked=${asked} isReady=${texts.length > 1} missing=${t("perline")}>${({ body, answer }) => html`<${HeatMap}
+      texts=${body.inputs[0].sentences} values=${answer} />
+      <${Rough} model=${model} />`}<//>
   <//>`;
 }
 

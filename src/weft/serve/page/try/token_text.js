@@ -4,7 +4,7 @@
 import { html, useState } from "../lib/preact.js";
 import { Bar } from "../parts.js";
 import { count, t } from "../words.js";
-import { Hidden, MOST_SHOWN, short, Shown } from "./text.js";
+import { MOST_SHOWN, short, Shown } from "./text.js";
 import { percent } from "./work.js";
 
 const MOST_TOKENS = 3_000; // that are shown one by one
@@ -46,7 +46,8 @@ function spoken(group) {
 
 /** Blanks that would not be seen. */
 export function visible(text) {
-  return text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(" ", "␣") || "∅";
+  const shown = text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(" ", "␣") || "∅";
+  return shown.replace(/[\0-\x1f]/g, (one) => String.fromCharCode(0x2400 + one.charCodeAt(0)));
 }
 
 function Inspector({ group }) {

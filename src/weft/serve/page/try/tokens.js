@@ -36,10 +36,11 @@ export default function Tokens({ model, place }) {
         class="tile"><b>${count(value)}</b><span>${t(`tokens.${name}`)}</span></div>`)}
           <div class="tile"><b>${number(characters / Math.max(1, tokens.filter((one) => !one.special).length))}</b><span>${t("tokens.each")}</span></div></div>
         <ol class="pieces">${tokens.slice(0, MOST).map(
-          (one, place_) => html`<li key=${place_} class=${one.special ? "special" : ""}
+          (one, place_) => html`<li key=${place_} class=${one.special ? "special" : one.unknown ? "unknown" : ""}
             title=${`#${one.id}`}><bdi>${one.special ? one.text : visible(short(one.text, 60))}</bdi>${hasIds && html`<small>${one.id}</small>`}</li>`,
         )}</ol>
-        <${Hidden} count=${tokens.length - MOST} />`;
+        <${Hidden} count=${tokens.length - MOST} />
+        ${tokens.some((one) => one.unknown) && html`<p class="hint">${t("tokens.unknown", { count: count(tokens.filter((one) => one.unknown).length) })}</p>`}`;
     }}<//>
   <//>`;
 }

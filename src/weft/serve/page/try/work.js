@@ -4,13 +4,15 @@ import { ask } from "../api.js";
 import { html, useState } from "../lib/preact.js";
 import { Bar, Code, ErrorBox, PanelTitle, RunButton, Tabs, useWork } from "../parts.js";
 import { useLinked } from "../state.js";
-import { number, t } from "../words.js";
+import { ofTab } from "../storage.js";
+import { example as exampleOf, number, t } from "../words.js";
 import { FileRows } from "./file_rows.js";
 import { curlCommand, libraryProgram, LONGEST_COMMAND, pythonProgram } from "./snippets.js";
 import { save } from "./save.js";
 import { short } from "./text.js";
 
 const MOST_BARS = 20;
+const CODES = ["", "curl", "python", "library", "command"]; // "": none is shown
 
 export const percent = (share) => `${number(share * 100)} %`;
 
@@ -19,26 +21,22 @@ export function useStored(place, name, initial = null) {
   const key = `weft.${place}.${name}`;
   const [value, setValue] = useState(() => {
     try {
-      return JSON.parse(sessionStorage.getItem(key)) ?? initial;
+      return JSON.parse(ofTab.get(key)) ?? initial;
     } catch {
       return initial;
     }
   });
   const set = (next) => {
     setValue(next);
-    try {
-      sessionStorage.setItem(key, JSON.stringify(next));
-    } catch {
-      sessionStorage.removeItem(key); // the storage is full
-    }
+    ofTab.set(key, JSON.stringify(next));
   };
   return [value, set];
 }
 
-/** A text that is typed; until then an example in the reader's language. */
+/** A text that is typed; until then an example. */
 export function useText(place, name, example) {
   const [value, setValue] = useLinked(place, name, null);
-  return [typeof value === "string" ? value : example ? t(example) : "", setValue];
+  return [typeof value === "string" ? value : example ? exampleOf(example) : "", setValue];
 }
 
 /** The last answer of a panel, with the body that was asked. `isStale`: the fields have changed since. `read`: what is
@@ -52,12 +50,13 @@ export function useAnswer(place, request, read = (answer) => answer) {
   return { found, state, send, stop, isStale };
 }
 
-/** The button that asks, what went wrong, and the answer. `children` shows it: ({body, answer}) => … */
-export function Answer({ asked, label, children, isReady = true }) {
+/** The button that asks, what went wrong, and the answer. `children` shows it: ({body, answer}) => … `missing`: what
+ *  to do first if it is not ready. */
+export function Answer({ asked, label, children, isReady = true, missing = t("empty") }) {
   const { found, state, send, stop, isStale } = asked;
   return html`<div class="row actions">
       <${RunButton} state=${state} onRun=${() => isReady && send()} onStop=${stop}>${label || t("run")}<//>
-      ${!isReady && html`<span class="hint">${t("empty")}</span>`}
+      ${!isReady && html`<span class="hint">${missing}</span>`}
     </div>
     <${ErrorBox} error=${state.error} />
     <div class="result" aria-live="polite" aria-busy=${state.isBusy}>
@@ -65,6 +64,9 @@ export function Answer({ asked, label, children, isReady = true }) {
       ${found && children(found)}
     </div>`;
 }
+
+/** Vectors of a model that never learnt what is alike. */
+export const Rough = ({ model }) => !model.compares && html`<p class="hint">${t("similarity.rough")}</p>`;
 
 /** Bars of labels with their scores, best first. `isTall`: the labels are texts, each on lines of its own. */
 export function Bars({ items, isChosen = () => false, onChoose, title, isTall }) {
@@ -115,7 +117,7 @@ export function Panel({ name, model, place, requests, rows, children }) {
 
 /** The request as curl, Python and the command line. */
 function Elsewhere({ place, requests }) {
-  const [chosen, setChosen] = useLinked(place, "code", "");
+  const [chosen, setChosen] = useLinked(place, "code", "", (one) => CODES.includes(one));
   const [which, setWhich] = useState(0);
   const request = requests[Math.min(which, requests.length - 1)];
   const texts = {

@@ -52,7 +52,7 @@ function Column({ column, number, model, isTinted }) {
   return html`<div class="stack column">
     <details class="boxed"><summary>${title}<${SettingsInWords} values=${settings} /></summary>
       <${Settings} values=${settings} onChange=${setSettings}
-        defaults=${{ ...model.defaults, max_tokens: NEW_TOKENS, n: 1, beams: 1 }} />
+        defaults=${{ temperature: 1, top_p: 1, ...model.defaults, max_tokens: NEW_TOKENS, n: 1, beams: 1 }} />
     </details>
     <${ErrorBox} error=${state.error} />
     <div class="result" aria-live="polite" aria-busy=${state.isBusy}>
@@ -121,8 +121,7 @@ async function writeStream(body, found, show, signal) {
 }
 
 function add(answers, { index, text, logprobs, finish_reason: finish }) {
-  answers[index] ??= { text: "", tokens: [], logProbs: [], top: [], finish: null };
-  for (let before = 0; before < index; before += 1) answers[before] ??= { text: "", tokens: [], logProbs: [], top: [], finish: null };
+  for (let place = 0; place <= index; place += 1) answers[place] ??= { text: "", tokens: [], logProbs: [], top: [], finish: null };
   const its = answers[index];
   its.text += text;
   if (finish) its.finish = finish;

@@ -10,7 +10,11 @@ import { keyTitle, onAxis, percent, useTheme } from "./show.js";
 const USUAL = ["loss", "validation_loss", "grad_norm", "lr", "tokens_per_second", "share_of_peak"];
 const POINTS = 500; // buckets of a chart
 const FEW = 8; // runs; of more, each has fewer points
-const AXES = { step: "step", tokens: "tokens", seconds: "seconds" }; // figures of a run's summary
+const [NARROWEST, FARTHEST] = [1e-6, 1e15]; // bucket, end: the service takes no others
+const AXES = ["step", "tokens", "seconds"]; // figures of a run's summary
+
+export const isAxis = (x) => AXES.includes(x);
+export const isZoom = (range) => range === null || (Array.isArray(range) && range.length === 2 && range.every((at) => at >= 0 && at <= FARTHEST && Number.isFinite(at)));
 
 export function Curves({ feed, runs, view }) {
   const { x, setX, isLog, setLog, smoothing, setSmoothing, zoom, setZoom, more, setMore } = view;
@@ -20,10 +24,10 @@ export function Curves({ feed, runs, view }) {
   store.current ??= new CurveStore(feed, () => setCount((before) => before + 1));
   const ids = runs.map((run) => run.id);
   const keys = useMemo(() => [...USUAL, ...more], [more]);
-  const end = Math.max(0, ...runs.map((run) => run[AXES[x]] || 0));
+  const end = Math.min(FARTHEST, Math.max(0, ...runs.map((run) => run[x] || 0)));
   const range = zoom && zoom[1] > zoom[0] ? zoom : null;
   const points = runs.length > FEW ? POINTS / 2 : POINTS;
-  const width = bucketWidth(range ? range[1] - range[0] : end, points, x === "step");
+  const width = Math.max(NARROWEST, bucketWidth(range ? range[1] - range[0] : end, points, x === "step"));
   const first = range ? Math.max(0, Math.floor(range[0] / width)) : 0;
   const last = Math.max(first, Math.ceil((range ? Math.min(range[1], end) : end) / width) - 1);
 
@@ -62,14 +66,15 @@ function Notes({ runs, entries }) {
 function Axes({ x, setX, isLog, setLog, smoothing, setSmoothing, range, end, setZoom, more, setMore, entries }) {
   const whole = range || [0, end];
   const zoomBy = (factor, shift) => {
-    const [middle, half] = [(whole[0] + whole[1]) / 2 + shift * (whole[1] - whole[0]), ((whole[1] - whole[0]) / 2) * factor];
-    const next = [Math.max(0, middle - half), Math.min(end, middle + half)];
+    const size = (whole[1] - whole[0]) * factor;
+    const from = Math.max(0, Math.min(end - size, (whole[0] + whole[1] - size) / 2 + shift * size));
+    const next = [from, Math.min(end, from + size)];
     setZoom(next[0] <= 0 && next[1] >= end ? null : next);
   };
-  const offered = otherKeys(entries, [...USUAL, ...more]);
+  const offered = otherKeys(entries, USUAL, more);
   return html`<div class="card axes" role="group" aria-label=${t("axes.title")}>
     <label>${t("axes.x")}<select value=${x} onChange=${(event) => setX(event.target.value)}>
-      ${Object.keys(AXES).map((one) => html`<option key=${one} value=${one}>${t(`axis.${one}`)}</option>`)}
+      ${AXES.map((one) => html`<option key=${one} value=${one}>${t(`axis.${one}`)}</option>`)}
     </select></label>
     <label>${t("axes.smoothing")}<input type="range" min="0" max="0.98" step="0.02" value=${smoothing} onInput=${(event) => setSmoothing(Number(event.target.value))} /></label>
     <label class="check"><input type="checkbox" checked=${isLog} onChange=${(event) => setLog(event.target.checked)} /> ${t("axes.log")}</label>

@@ -103,7 +103,7 @@ export function useDetails(feed, id, parts) {
   const asked = useRef({ stamp: null });
   const run = feed.runs.get(id);
   const news = { samples: run?.validation_step, recipe: run?.steps }[parts] ?? run?.updated;
-  const stamp = `${id} ${parts} ${news} ${run?.state} ${run?.starting}`;
+  const stamp = `${id} ${parts} ${news} ${run?.state} ${run?.starting} ${feed.gone === null}`;
   const isRead = found.id === id && (found.details?.read ?? 0) >= 1;
   useEffect(() => {
     if (!id || (asked.current.stamp === stamp && (isRead || found.error))) return undefined;

@@ -16,10 +16,12 @@ const ORDERS = {
   loss: (a, b) => (a.validation_loss ?? a.loss ?? Infinity) - (b.validation_loss ?? b.loss ?? Infinity),
 };
 
+export const isOrder = (order) => Object.hasOwn(ORDERS, order);
+
 export function sortedRuns(feed, order, filter) {
   const wanted = filter.trim().toLowerCase();
   const runs = [...feed.runs.values()].filter((run) => !wanted || textOf(run).includes(wanted));
-  return runs.sort(ORDERS[order] || ORDERS.news);
+  return runs.sort(ORDERS[order]);
 }
 
 const textOf = (run) => [run.name, run.recipe, run.family, run.task, t(`state.${stateOf(run)}`)].join(" ").toLowerCase();
@@ -35,6 +37,7 @@ export function RunList({ feed, runs, chosen, onChoose, order, onOrder, filter, 
         ${Object.keys(ORDERS).map((one) => html`<option key=${one} value=${one}>${t(`order.${one}`)}</option>`)}
       </select>
     </div>
+    ${feed.runs.size > 1 && chosen.length < 2 && html`<p class="hint small">${t("runs.tick")}</p>`}
     <ul class="list run-list">${runs.slice(0, MOST_SHOWN).map(
       (run) => html`<${RunRow} key=${run.id} run=${run} now=${feed.now} place=${chosen.indexOf(run.id)} onToggle=${toggle} onOnly=${(id) => onChoose([id])} />`,
     )}</ul>
@@ -67,8 +70,7 @@ function RunRow({ run, now, place, onToggle, onOnly }) {
       <${Shape} points=${run.shape} />
       <small class="run-state"><span class=${`dot ${stateOf(run)}`}></span>${stateText(run, now)}</small>
       <small class="run-loss">${run.loss_text || precise(run.validation_loss ?? run.loss)}</small>
-      ${done !== null && done < 1 && html`<span class="done"><span style=${{ width: `${100 * done}%` }}></span></span>`}
-      ${done !== null && done < 1 && html`<span class="visually-hidden">${t("runs.steps", { step: short(run.step), steps: short(run.steps) })}</span>`}
+      ${done !== null && done < 1 && html`<span class="done"><span style=${{ width: `${100 * done}%` }}></span></span><span class="visually-hidden">${t("runs.steps", { step: short(run.step), steps: short(run.steps) })}</span>`}
     </a>
   </li>`;
 }

@@ -101,16 +101,16 @@ export function Folder({ folder }) {
     ${!details ? html`<${Waiting} found=${found} />` : html`<${Lineage} details=${details} />
       <section class="card"><h3>weft.json</h3><${Code} text=${JSON.stringify(details.facts, null, 2)} label="weft.json" /></section>
       ${details.files.length > 0 && html`<section class="card"><h3>${t("files.title")}</h3><div class="scroll" tabindex="0" role="group" aria-label=${t("files.title")}><table><tbody>
-        ${details.files.map((one) => html`<tr key=${one.name}><th scope="row"><bdi>${one.name}</bdi></th><td class="figure">${bytes(one.bytes ?? NaN)}</td><td class="hash">${one.sha256 || ""}</td></tr>`)}
+        ${details.files.map((one) => html`<tr key=${one.name}><th scope="row"><bdi>${one.name}</bdi></th><td class="figure">${bytes(one.bytes)}</td><td class="hash">${one.sha256 || ""}</td></tr>`)}
       </tbody></table></div></section>`}`}`;
 }
 
 /** report.html in a frame of an origin of its own. */
-export function Report({ id, name, path }) {
-  const [found, setFound] = useState({ path: path || null, error: null });
+export function Report({ id, name }) {
+  const [found, setFound] = useState({ path: null, error: null });
   useEffect(() => {
-    if (!path) ask(`/runs/${id}/report.json`).then((told) => setFound({ path: told.report, error: null }), (error) => setFound({ path: null, error }));
-  }, [id, path]);
+    ask(`/runs/${id}/report.json`).then((told) => setFound({ path: told.report, error: null }), (error) => setFound({ path: null, error }));
+  }, [id]);
   if (found.error) return html`<${ErrorBox} error=${found.error} />`;
   if (!found.path) return html`<p class="empty" role="status">${t("loading")}</p>`;
   return html`<div class="card framed"><p class="row"><a href=${found.path} target="_blank" rel="noopener">${t("report.alone")}</a></p>

@@ -4,11 +4,12 @@ import { html, useEffect, useMemo, useRef, useState } from "../lib/preact.js";
 import { Tabs } from "../parts.js";
 import { linkTo, useLinked } from "../state.js";
 import { t } from "../words.js";
-import { Curves } from "./curves.js";
+import { Curves, isAxis, isZoom } from "./curves.js";
 import { Feed, useFeed } from "./feed.js";
-import { MOST_CHOSEN, RunList, sortedRuns } from "./list.js";
+import { isOrder, MOST_CHOSEN, RunList, sortedRuns } from "./list.js";
 import { Folder, Log, Plan, Report, Samples, Settings } from "./panels.js";
 import { Heading } from "./run.js";
+import { areKeys } from "./series.js";
 import { duration } from "./show.js";
 
 const TABS = ["curves", "settings", "samples", "plan", "log", "report"];
@@ -31,15 +32,15 @@ const idsIn = (route) => [...new Set((route.parts[1] || "").split(","))].filter(
 
 function View({ feed, route }) {
   const [wanted, setWanted] = useState(() => idsIn(route));
-  const [x, setX] = useLinked(PLACE, "x", "step");
+  const [x, setX] = useLinked(PLACE, "x", "step", isAxis);
   const [isLog, setLog] = useLinked(PLACE, "log", false);
-  const [smoothing, setSmoothing] = useLinked(PLACE, "smooth", 0.6);
-  const [zoom, setZoom] = useLinked(PLACE, "zoom", null);
-  const [more, setMore] = useLinked(PLACE, "more", []);
-  const [tab, setTab] = useLinked(PLACE, "tab", "curves");
+  const [smoothing, setSmoothing] = useLinked(PLACE, "smooth", 0.6, (one) => one >= 0 && one < 1);
+  const [zoom, setZoom] = useLinked(PLACE, "zoom", null, isZoom);
+  const [more, setMore] = useLinked(PLACE, "more", [], areKeys);
+  const [tab, setTab] = useLinked(PLACE, "tab", "curves", (one) => TABS.includes(one));
   const [at, setAt] = useLinked(PLACE, "at", null);
   const [one, setOne] = useLinked(PLACE, "run", null);
-  const [order, setOrder] = useLinked(PLACE, "order", "news");
+  const [order, setOrder] = useLinked(PLACE, "order", "news", isOrder);
   const [filter, setFilter] = useLinked(PLACE, "filter", "");
 
   const runs = sortedRuns(feed, order, filter);

@@ -4,7 +4,10 @@ import { ask } from "../api.js";
 import { html, useRef, useState } from "../lib/preact.js";
 import { ErrorBox } from "../parts.js";
 import { count, t } from "../words.js";
+import { useDetails } from "./feed.js";
 import { colourClass, duration, percent, precise, shareDone, short, stateOf, stateText } from "./show.js";
+
+const LIVELY = ["running", "stale"]; // states with a time that changes: not to be read aloud again and again
 
 export function Heading({ feed, runs }) {
   return runs.length === 1 ? html`<${OneRun} feed=${feed} run=${runs[0]} />` : html`<${SeveralRuns} feed=${feed} runs=${runs} />`;
@@ -25,7 +28,7 @@ function OneRun({ feed, run }) {
   return html`<section class="card run-head">
     <header>
       <div><h2><bdi>${run.name}</bdi></h2><p class="hint">${kind.filter(Boolean).join(" · ")}</p></div>
-      <p class="state" role="status"><span class=${`dot ${stateOf(run)}`}></span>${stateText(run, feed.now)}</p>
+      <p class="state" role=${LIVELY.includes(stateOf(run)) ? undefined : "status"}><span class=${`dot ${stateOf(run)}`}></span>${stateText(run, feed.now)}</p>
       ${feed.control && html`<${Control} key=${run.id} feed=${feed} run=${run} />`}
     </header>
     ${done !== null && html`<div class="done wide" role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(100 * done)} aria-label=${t("run.progress")}><span style=${{ width: `${100 * done}%` }}></span></div>`}
@@ -47,15 +50,27 @@ function SeveralRuns({ feed, runs }) {
         ${row(run).map((value, at) => html`<td class="figure" key=${at}>${value}</td>`)}
       </tr>`,
     )}</tbody>
-  </table></div></section>`;
+  </table></div>${runs.length <= FEW && html`<${Unlike} key=${runs.map((run) => run.id).join()} feed=${feed} runs=${runs} />`}</section>`;
+}
+
+const FEW = 8; // runs whose settings are read at once
+const OF_LOSS = /^(tokenizer|corpus|finetune\.(data|task))\b|objective$/;
+
+/** A loss per token cannot be compared with that of other tokens, texts or objectives. */
+function Unlike({ feed, runs }) {
+  const all = runs.map((run) => useDetails(feed, run.id, "recipe").details?.settings).filter(Boolean);
+  const kinds = all.map((one) => Object.keys(one).filter((key) => OF_LOSS.test(key)).map((key) => key + one[key]).sort().join());
+  return new Set(kinds).size > 1 && html`<p class="hint small">${t("runs.unlike")}</p>`;
 }
 
 function Control({ feed, run }) {
   const dialog = useRef(null);
   const [state, setState] = useState({ isBusy: false, error: null });
   const [asks, setAsks] = useState("stop");
-  const ways = run.is_seed || run.state === "finished" ? [] : [run.state === "running" ? "stop" : "resume"];
-  const open = (way) => {
+  const way = run.is_seed || run.state === "finished" ? null : run.state === "running" ? "stop" : "resume";
+  const isBusy = Boolean(state.isBusy || run.stopping || run.starting);
+  const open = () => {
+    if (isBusy) return;
     setAsks(way);
     setState({ isBusy: false, error: null });
     dialog.current.showModal();
@@ -72,9 +87,8 @@ function Control({ feed, run }) {
     feed.hurry();
   };
   return html`<div class="control">
-    ${ways.map(
-      (way) => html`<button type="button" key=${way} class=${way === "stop" ? "danger" : ""} disabled=${state.isBusy || run.stopping || run.starting} onClick=${() => open(way)}>${t(`control.${way}`)}</button>`,
-    )}
+    ${/* The same button throughout, and never disabled: it would lose the focus. */ ""}
+    ${way && html`<button type="button" class=${way === "stop" ? "danger" : ""} aria-disabled=${isBusy} onClick=${open}>${t(`control.${way}`)}</button>`}
     <${ErrorBox} error=${state.error} />
     <dialog ref=${dialog} aria-label=${t(`control.${asks}`)}>
       <h3>${t(`control.${asks}`)}: <bdi>${run.name}</bdi></h3>

@@ -3,7 +3,10 @@
 import { ask } from "../api.js";
 
 const AT_ONCE = 3; // requests
-const SHARE_KEY = "share_of_peak";
+const MOST_MORE = 14; // curves beside the usual six: the service gives twenty at once
+
+/** Whether these are keys that the service can be asked for. */
+export const areKeys = (keys) => keys.length <= MOST_MORE && keys.every((one) => /^[\p{L}\p{N}_+./ -]{1,80}$/u.test(one));
 
 /** 1, 2 or 5 times a power of ten: the least with which `points` buckets reach over `extent`. As the service does it. */
 export function bucketWidth(extent, points, isWhole) {
@@ -100,11 +103,11 @@ function joined(old, skip, added) {
   return added.length ? kept.concat(added) : old;
 }
 
-/** Keys that some of the runs have, without those of which a chart is always there. */
-export function otherKeys(entries, shown) {
+/** Keys that some of the runs have, without those of which a chart is there: the usual ones, and `more`. */
+export function otherKeys(entries, usual, more) {
   const found = new Set();
   for (const entry of entries.values()) for (const key of entry.keys) found.add(key);
-  return [...found].filter((key) => !shown.includes(key) && key !== SHARE_KEY).sort();
+  return [...found].filter((key) => !usual.includes(key) && !more.includes(key) && areKeys([...more, key])).sort();
 }
 
 /** The x values of a chart: two in each bucket, so that its lowest and highest value have a place. */

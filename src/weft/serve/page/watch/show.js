@@ -3,7 +3,7 @@
 import { useEffect, useState } from "../lib/preact.js";
 import { currentLanguage, t } from "../words.js";
 
-export const COLOURS = 8; // --run0 … of watch.css
+const COLOURS = 8; // --run0 … of watch.css
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 
 /** 12 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
@@ -43,6 +43,7 @@ export function percent(share) {
 }
 
 export function bytes(size) {
+  if (!Number.isFinite(size)) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"];
   let at = 0;
   while (size >= 1000 && at < units.length - 1) [size, at] = [size / 1000, at + 1];
@@ -93,12 +94,7 @@ export function useTheme() {
     const changed = () => setCount((before) => before + 1);
     const watcher = new MutationObserver(changed);
     watcher.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
-    const system = matchMedia("(prefers-color-scheme: dark)");
-    system.addEventListener("change", changed);
-    return () => {
-      watcher.disconnect();
-      system.removeEventListener("change", changed);
-    };
+    return () => watcher.disconnect();
   }, []);
   return count;
 }

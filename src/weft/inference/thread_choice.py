@@ -1,4 +1,4 @@
-"""One thread or all of them for a step: whichever was faster lately.
+"""One thread or all of them for a step, or a small batch: whichever was faster lately.
 
 Threads meet about a hundred times in a step. Where other processes use the cores as well, a thread often waits for one
 that is not running: ten times as long as the step takes alone. The number of threads does not change the result.

@@ -1,0 +1,94 @@
+"""Decoding with the same weights: weft and llama.cpp, taking turns.
+
+    python benchmarks/decode_vs_llama.py [--llama PYTHON] [--rounds 7] [--quick]
+
+A Llama of 6 layers, 384 wide, 16,000 tokens, random weights; prompts of 32 tokens and 128 greedy tokens, for 1,
+8 and 16 rows, on two threads. llama.cpp runs as a library in a process of its own (`llama_rate.py`): in the interpreter
+PYTHON, whose environment has llama-cpp-python, built for this processor. weft's int8 is beside q8_0, its int4 (groups
+of 32) beside q4_0. The share of the memory bandwidth counts the bytes of the weights that a step reads.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import weft
+from contest import race, report
+from generate import bandwidth
+from gguf_llama import write_gguf
+from served_llama import LAYERS, POSITIONS, VOCABULARY, WIDTH
+from weft.generate.kernels import load_generation_kernels
+
+PROMPT, NEW = 32, 128
+PEERS = {"fp32": "fp32", "int8": "q8_0", "int4": "q4_0"}  # weft's precision -> llama.cpp's
+GOALS = {("int8", 1): 1.0, ("int4", 1): 1.0, ("int8", 8): 1.2, ("int8", 16): 1.5}
+
+
+class Process:
+    """llama.cpp with one file and a number of rows."""
+
+    def __init__(self, python: str, file: Path, rows: int) -> None:
+        command = [python, str(Path(__file__).with_name("llama_rate.py")), str(file), str(rows)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def generate(self, prompts: list[list[int]], new: int) -> list[list[int]]:
+        self.process.stdin.write(json.dumps({"prompts": prompts, "new": new}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, "llama.cpp ended; does its Python have llama-cpp-python?"
+        return json.loads(line)["tokens"]
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def quantize_to_int4(folder: Path, target: Path) -> weft.Model:
+    return weft.load(weft.quantize(folder, target, bits=4, group=32).folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--llama", default=sys.executable, help="an interpreter with llama-cpp-python")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    rounds, new, batches = (1, 8, (1, 2)) if options.quick else (options.rounds, NEW, (1, 8, 16))
+    assert load_generation_kernels() is not None, "there is no C compiler"
+    limit = bandwidth(0.2 if options.quick else 1.0)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "fp32")
+        model = weft.create(
+            "llama", layers=LAYERS, width=WIDTH, heads=WIDTH // 64, positions=POSITIONS, vocabulary=VOCABULARY, seed=0
+        )
+        model.save(folder)
+        int4 = quantize_to_int4(folder, Path(place, "int4"))
+        writers = {"fp32": model.writer(), "int8": model.writer(int8=True), "int4": int4.writer()}
+        weights = model.parameters_count - VOCABULARY * WIDTH * (0 if model.network.heads["causal"].spec.tied else 1)
+        bytes_read = {"fp32": 4 * weights, "int8": weights, "int4": weights * 5 // 8}
+        for precision, peer in PEERS.items():
+            file = write_gguf(folder, Path(place, f"{peer}.gguf"), peer)
+            for rows in batches:
+                chance = random.Random(rows)
+                prompts = [[chance.randrange(3, VOCABULARY) for _ in range(PROMPT)] for _ in range(rows)]
+                llama = Process(options.llama, file, rows)
+                turns: dict[str, Callable[[], object]] = {
+                    "weft": lambda p=precision, t=prompts: writers[p].generate(t, max_new_tokens=new, banned=[]),
+                    "llama.cpp": lambda it=llama, t=prompts: it.generate(t, new),
+                }
+                rates = race(turns, rounds=rounds, work=rows * new)
+                llama.end()
+                share = sorted(rates["weft"])[rounds // 2] / rows * bytes_read[precision] / limit
+                report(
+                    f"decoding a Llama, {precision} against {peer}, {rows} rows", rates, "llama.cpp",
+                    GOALS.get((precision, rows), 1.0), share_of_bandwidth=round(share, 2),
+                )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""A student, ready to learn: cut from its teacher, or read from a folder."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from weft.compress.distil.cut import cut_from_teacher, needs_importance
+from weft.compress.distil.importance import measure_importance
+from weft.compress.distil.shape import check_size, student_shape
+from weft.errors import FolderError, RecipeError
+from weft.interchange.folder import Description, read_fp32_model, read_outline
+from weft.model.families import Family
+from weft.model.network import create_network
+from weft.objectives.objective import Batch
+from weft.progress import say
+from weft.recipe.distil import StudentSection
+from weft.tasks.learning.build import TASK_KEYS
+from weft.tasks.loaded import LoadedModel
+from weft.tokenizer.read import read_tokenizer
+from weft.tokenizer.tokenizer import Tokenizer
+from weft.train.build import Built, dropout_rates, token_ids
+
+
+@dataclass(frozen=True)
+class Student:
+    built: Built
+    hidden: list[int] | None  # the teacher's dimension of each of the student's; None: unknown
+
+
+def make_student(
+    section: StudentSection,
+    teacher: LoadedModel,
+    head: str,
+    outputs: int,
+    dropout: float | None,
+    seed: int,
+    samples: Iterable[Batch],
+) -> Student:
+    """`samples`: batches that show which dimensions matter. `dropout`: default: that of the family."""
+    shape = student_shape(section, _family_of(teacher), teacher.network.architecture, teacher.tokenizer)
+    family, description = shape.family, teacher.description
+    saved = family.architecture(head, outputs)
+    check_size(saved, teacher.network.architecture)
+    rates = {} if dropout is None else dropout_rates(family, set(), dropout)
+    network = create_network(replace(family, **rates).architecture(head, outputs), seed)
+    hidden = None
+    if not section.fresh:
+        theirs = teacher.network.architecture
+        importance = measure_importance(teacher.network, samples) if needs_importance(saved, theirs) else None
+        result = cut_from_teacher(network, teacher.network, shape.sources, importance)
+        hidden = result.hidden
+        for note in result.notes:
+            say(note)
+    config = {key: value for key, value in description.config.items() if key not in TASK_KEYS}
+    if section.family not in (None, teacher.family):
+        config = token_ids(teacher.tokenizer, saved)
+    described = Description(family, head, description.labels, config, description.generation)
+    return Student(Built(network, saved, described), hidden)
+
+
+def student_from_folder(folder: Path) -> Student:
+    """A model that has the teacher's head already, such as a pruned one."""
+    network, description = read_fp32_model(folder)
+    return Student(Built(network, network.architecture, description), None)
+
+
+def check_student_folder(folder: Path, teacher: LoadedModel) -> None:
+    """Raises FolderError or RecipeError if this model cannot be a student of the teacher."""
+    network, description = read_outline(folder)
+    check_same_tokenizer(read_tokenizer(folder), teacher, folder)
+    for head in teacher.network.heads:
+        if head not in network.heads:
+            raise FolderError(f"{folder} has no {head} head, which a student of {teacher.folder} needs.")
+        ours, theirs = network.head(head).spec.outputs, teacher.network.head(head).spec.outputs
+        if ours != theirs or description.labels != teacher.labels:
+            raise FolderError(f"{folder} predicts other things than its teacher {teacher.folder}.")
+    check_size(network.architecture, teacher.network.architecture)
+
+
+def check_same_tokenizer(tokenizer: Tokenizer | None, teacher: LoadedModel, where: Path) -> None:
+    if tokenizer is not None and tokenizer.engine.get_vocab() != teacher.tokenizer.engine.get_vocab():
+        raise RecipeError(
+            f"{where} has another tokenizer than the teacher {teacher.folder}: their tokens cannot be compared. A "
+            "teacher and its student read the same tokens."
+        )
+
+
+def _family_of(teacher: LoadedModel) -> Family:
+    family = teacher.description.family
+    if family is None:
+        raise FolderError(
+            f"{teacher.folder} is in weft's own format, from which no student can be cut. Name a model folder as "
+            "distil.student."
+        )
+    return family

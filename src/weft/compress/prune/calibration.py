@@ -1,0 +1,217 @@
+"""The data that pruning learns from: labelled rows for a tuned model, plain text for a language model.
+
+Most of the samples (`fit`) score neurons and heads and fit the compensation. The others (`held`) measure losses.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from weft.compress.prune.vocabulary import count_tokens
+from weft.compress.quantize.calibration import data_of_recipe
+from weft.errors import InputError, RecipeError, not_found
+from weft.model.network import Network
+from weft.objectives.catalog import DEFAULT_OBJECTIVE, OBJECTIVES
+from weft.objectives.masking import DEFAULT_MASKING
+from weft.objectives.objective import Batch, Objective, head_scores
+from weft.recipe.file import check_section
+from weft.recipe.finetune import DataSection
+from weft.sources.documents import read_documents
+from weft.sources.files import find_files
+from weft.sources.places import locate
+from weft.tasks.batches import groups
+from weft.tasks.example import Example
+from weft.tasks.given_data import data_in_recipe
+from weft.tasks.labelled.data import checked_split, named, read_split
+from weft.tasks.loaded import LoadedModel
+from weft.tasks.rewrite import TextTargets
+from weft.tasks.task import Task, TaskObjective, batch_of
+from weft.train.data import TrainingSource, prepare_shards
+from weft.train.text_evaluation import language_head
+
+_FIT_SAMPLES, _HELD_SAMPLES = 2000, 1000
+_FIT_TOKENS, _HELD_TOKENS = 2**17, 2**15  # at most, of text
+_HELD_SHARE = 0.25  # of the samples, if there are few
+_BATCH_TOKENS = 4096
+_TEXT_WINDOW = 256  # tokens, where the length of training is unknown
+_MOST_TEXT_BYTES = 2**23
+_LEAST_SAMPLES = 16
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Some samples of an objective."""
+
+    objective: Objective
+    samples: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def batch(self, samples: list[int], epochs: list[int], seed: int) -> Batch:
+        return self.objective.batch([self.samples[sample] for sample in samples], epochs, seed)
+
+    def loss(self, network: Network, batch: Batch, totals: Mapping[str, int]) -> Tensor:
+        return self.objective.loss(network, batch, totals)
+
+    def scores(self, network: Network, batch: Batch) -> dict[str, Tensor]:
+        return self.objective.scores(network, batch)
+
+
+@dataclass(frozen=True)
+class PruningData:
+    what: str  # the samples in words
+    fit: list[Batch]
+    held: list[Batch]
+    objective: Callable[[], Objective]  # of all samples but the held ones, for recovery
+    with_task: Callable[[Network], Network]  # the network with the task's own weights beside it, such as a CRF
+    score: Callable[[Network], float] | None = None  # of the held examples
+    metric: str = "loss"
+
+    @torch.inference_mode()
+    def loss(self, network: Network, most_tokens: int | None = None) -> float:
+        """The mean loss of the held samples, or of some of them."""
+        network = self.with_task(network).eval()
+        sums: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        for batch in self.held if most_tokens is None else some_batches_of(self.held, most_tokens):
+            for kind, value in head_scores(network, batch).items():
+                sums[kind] = sums.get(kind, 0.0) + float(value)
+            for kind, count in batch.counts.items():
+                counts[kind] = counts.get(kind, 0) + count
+        return sum(sums[f"loss/{kind}"] / max(count, 1) for kind, count in counts.items())
+
+
+def some_batches_of(batches: Sequence[Batch], most_tokens: int) -> list[Batch]:
+    """About so many tokens. Evenly chosen, since batches are sorted by length; two at least."""
+    tokens = sum(len(batch.packed.tokens) for batch in batches)
+    count = max(2, round(len(batches) * min(1.0, most_tokens / max(tokens, 1))))
+    places = np.unique(np.linspace(0, len(batches) - 1, min(count, len(batches))).round().astype(int))
+    return [batches[place] for place in places]
+
+
+def read_pruning_data(model: LoadedModel, data: Path | None, scratch: Path) -> PruningData:
+    """`data`: default: the training data that the model's run names. `scratch`: a folder for its tokens."""
+    if data is not None and not data.exists() and "::" not in str(data):
+        raise InputError(not_found(data))
+    paths = data_of_recipe(model) if data is None else [data]
+    if not paths:
+        what = "labelled rows of its task" if model.task is not None else "text such as it was trained on"
+        raise InputError(f"Give some data with --data ({what}): it tells which parts of the model matter.")
+    if model.task is not None:
+        return _labelled(model, paths)
+    if language_head(model.network) is None:
+        raise InputError(
+            f"This {model.family} has no head, so nothing tells which of its parts matter. Prune a model that was "
+            "tuned for a task, or a language model."
+        )
+    return _text(model, paths, scratch)
+
+
+def _labelled(model: LoadedModel, paths: Sequence[Path]) -> PruningData:
+    task = model.required_task
+    split = checked_split(task, read_split(task, paths, data_section(model)))
+    count = len(split.examples)
+    if count < _LEAST_SAMPLES:
+        raise InputError(f"{split.where} has {count} usable examples; pruning needs at least {_LEAST_SAMPLES}.")
+    picked = np.random.default_rng(_SEED).permutation(count)
+    held = min(_HELD_SAMPLES, round(_HELD_SHARE * count))
+    held_examples, others = ([split.examples[i] for i in part] for part in (picked[:held], picked[held:]))
+    spec, folder = model.input_spec, model.folder
+
+    def with_task(network: Network) -> Network:
+        return task.with_files(network, folder)
+
+    def score(network: Network) -> float:
+        answers, _ = task.answers(with_task(network).eval(), held_examples, spec)
+        return task.score(with_task(network), held_examples, answers, spec)
+
+    chosen = others[:_FIT_SAMPLES]
+    return PruningData(
+        f"{len(chosen):,} examples of {split.where}, {held:,} more to judge",
+        _batches(task, chosen, model),
+        _batches(task, held_examples, model),
+        lambda: TaskObjective(task, task.inputs(others, spec)),
+        with_task,
+        None if task.writes else score,
+        "loss" if task.writes else task.main_metric({}),
+    )
+
+
+def data_section(model: LoadedModel) -> DataSection:
+    """How the rows are read: with the columns of the recipe that the model was tuned with."""
+    known = data_in_recipe(model)
+    roles = (*model.required_task.roles, "labels", "columns", "encoding")
+    return check_section(DataSection, {key: known[key] for key in roles if key in known}, "weft.json")
+
+
+def _batches(task: Task, examples: Sequence[Example], model: LoadedModel) -> list[Batch]:
+    inputs = task.inputs(examples, model.input_spec)
+    return [batch_of(task, [inputs[i] for i in part]) for part in groups(inputs, _BATCH_TOKENS)]
+
+
+def _text(model: LoadedModel, paths: Sequence[Path], scratch: Path) -> PruningData:
+    where = named(paths)
+    head = language_head(model.network)
+    assert head is not None
+    kind = OBJECTIVES[DEFAULT_OBJECTIVE[head]]
+    trained = model.results.get("sequence_length")
+    length = min(trained if isinstance(trained, int) else _TEXT_WINDOW, model.longest or _TEXT_WINDOW)
+    try:
+        shards = prepare_shards(
+            TrainingSource((), 1.0, lambda _: _texts(paths)), "test", model.tokenizer, kind, scratch / "text"
+        )
+        if shards is None:
+            raise InputError(f"{where} holds no text.")
+        objective = kind.make(shards, model.tokenizer, length, DEFAULT_MASKING)
+    except RecipeError as error:  # the tokenizer has no mask token, or no sentinels
+        raise InputError(f"{where} cannot be used with this model: {error}") from None
+    count = len(objective)
+    if count < _LEAST_SAMPLES:
+        least = _LEAST_SAMPLES * length
+        raise InputError(f"{where} has {len(shards):,} tokens; pruning needs at least {least:,}.")
+    held = max(1, min(_HELD_TOKENS // length, round(_HELD_SHARE * count)))
+    picked = np.random.default_rng(_SEED).permutation(count).tolist()
+    fit = picked[held : held + min(_FIT_SAMPLES, _FIT_TOKENS // length)]
+    what = f"{len(fit):,} windows of {length} tokens of {where}, {held:,} more to judge"
+    return PruningData(
+        what,
+        _windows(objective, fit, length),
+        _windows(objective, picked[:held], length),
+        lambda: Subset(objective, picked[held:]),
+        lambda network: network,
+    )
+
+
+def _windows(objective: Objective, samples: list[int], length: int) -> list[Batch]:
+    size = max(1, _BATCH_TOKENS // length)
+    parts = (samples[start : start + size] for start in range(0, len(samples), size))
+    return [objective.batch(part, [0] * len(part), _SEED) for part in parts]
+
+
+def _texts(paths: Sequence[Path]) -> Iterator[str]:
+    left = _MOST_TEXT_BYTES
+    for document in read_documents(find_files(paths)):
+        if left <= 0:
+            return
+        yield document.text[:left]
+        left -= len(document.text)
+
+
+def tokens_of(model: LoadedModel, corpus: Path) -> Counter[int]:
+    """How often each token occurs: in rows of the model's task, as the network reads them, or in text."""
+    if model.task is None or corpus.is_dir() or locate(corpus).is_text:
+        return count_tokens(model.tokenizer, (document.text for document in read_documents(find_files([corpus]))))
+    split = read_split(model.task, [corpus], data_section(model))
+    counts: Counter[int] = Counter()
+    for one in model.task.inputs(split.examples, model.input_spec):
+        counts.update(one.ids.tolist())
+        if isinstance(one.targets, TextTargets):
+            counts.update(one.targets.ids.tolist())
+    return counts

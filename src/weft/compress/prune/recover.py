@@ -1,0 +1,100 @@
+"""Training after the cut: the pruned network learns the whole one's predictions for a few minutes."""
+
+import copy
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from weft.compress.prune.calibration import PruningData
+from weft.model.network import Network
+from weft.objectives.distil_tasks import PredictionDistillation
+from weft.objectives.distil_teacher import Teacher, Wanted
+from weft.objectives.distil_text import TEXT_METHODS, Distillation, TextDistillation, wanted_for_text
+from weft.objectives.objective import Objective
+from weft.progress import say
+from weft.tokens.order import Order
+from weft.train.loop import train
+from weft.train.optimizers import OptimizerSpec
+from weft.train.plan.trial import Precision, faster_precision, step_times
+from weft.train.schedules import Schedule
+from weft.train.spec import TrainSpec
+from weft.train.text_evaluation import language_head
+
+# As in fine-tuning, narrower models take larger steps; a pruned one has more to relearn than a tuned one.
+_RATE, _RATE_WIDTH, _RATE_POWER = 1e-4, 768, 1.5
+_HIGHEST_RATE = 5e-4
+_TASK_SAMPLES, _STEP_TOKENS = 32, 2048
+_TRIAL_SECONDS, _TRIAL_SHARE = 1.5, 0.02  # of steps that tell how long one takes: at most, and of the minutes
+_FEWEST_STEPS = 10
+_STEPS_SHARE = 0.95  # of the minutes; the rest is for the last checkpoint and the loss
+
+
+@dataclass(frozen=True)
+class Recovered:
+    network: Network
+    steps: int
+    seconds: float
+    loss: float
+
+
+def recover(
+    whole: Network, pruned: Network, calibration: PruningData, minutes: float, scratch: Path, loss: float
+) -> Recovered:
+    """`loss`: that of `pruned`, which is kept if training does not lower it."""
+    began = time.monotonic()
+    inner = calibration.objective()
+    student = copy.deepcopy(calibration.with_task(pruned))
+    goal = _objective(copy.deepcopy(calibration.with_task(whole)), inner)
+    order = Order((len(goal),), (1.0,), 0)
+    spec = _spec(student, goal, order, minutes * 60 - (time.monotonic() - began))
+    say(f"Recovering for {minutes:g} min: {spec.steps:,} steps of {spec.samples} samples, taught by the whole model.")
+    train(student, [goal], order, spec, scratch / "recovery")
+    state = {name: value for name, value in student.state_dict().items() if name in pruned.state_dict()}
+    trained = copy.deepcopy(pruned)
+    trained.load_state_dict(state)
+    found = calibration.loss(trained.eval())
+    seconds = time.monotonic() - began
+    if found >= loss:
+        say(f"Training did not lower the loss ({loss:.4f} → {found:.4f}): the network before it is kept.")
+        return Recovered(pruned, spec.steps, seconds, loss)
+    return Recovered(trained, spec.steps, seconds, found)
+
+
+def _objective(teacher: Network, inner: Objective) -> Distillation:
+    """KL on the scored tokens of a language head, or on the logits of the task's heads."""
+    batch = inner.batch([0], [0], 0)
+    if batch.targets is None:
+        return PredictionDistillation(inner, Teacher(teacher, Wanted(answers=True)))
+    head, losses = language_head(teacher), TEXT_METHODS["kl"]
+    assert head is not None
+    return TextDistillation(inner, Teacher(teacher, wanted_for_text(losses, head, 0)), head, losses)
+
+
+def _spec(network: Network, goal: Distillation, order: Order, seconds: float) -> TrainSpec:
+    tokens = len(goal.batch([0], [0], 0).packed.tokens)
+    is_task = isinstance(goal, PredictionDistillation)
+    samples = min(len(goal), _TASK_SAMPLES if is_task else max(1, _STEP_TOKENS // tokens))
+    rate = min(_RATE * (_RATE_WIDTH / network.width) ** _RATE_POWER, _HIGHEST_RATE)
+    optimizer = OptimizerSpec("adamw", rate, 0.01, (0.9, 0.999))
+    times: dict[Precision, list[float]] = {}
+
+    def trial(precision: Precision) -> list[float]:
+        spec = _with(precision, samples, optimizer, 1)
+        longest = min(_TRIAL_SECONDS, _TRIAL_SHARE * seconds)
+        times[precision] = step_times(copy.deepcopy(network), [goal], order, spec, longest)
+        return times[precision]
+
+    began = time.monotonic()
+    precision = faster_precision(trial)
+    spent = times.get(precision) or trial(precision)
+    left = seconds * _STEPS_SHARE - (time.monotonic() - began)
+    return _with(precision, samples, optimizer, max(_FEWEST_STEPS, int(left / (sum(spent) / len(spent)))))
+
+
+def _with(precision: str, samples: int, optimizer: OptimizerSpec, steps: int) -> TrainSpec:
+    schedule = Schedule(steps, "linear", warmup=min(steps, max(1, steps // 20)))
+    return TrainSpec(
+        steps, samples, schedule, optimizer, precision=getattr(torch, precision), checkpoint_every=steps, keep=1
+    )

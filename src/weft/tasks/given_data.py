@@ -1,0 +1,53 @@
+"""Labelled data that a command names: its columns, and the examples in it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError, suggest
+from weft.recipe.file import check_section
+from weft.recipe.finetune import DataSection
+from weft.tasks.labelled.data import LabelledSplit, checked_split, read_split
+from weft.tasks.learning.splits import say_problems
+from weft.tasks.loaded import LoadedModel
+
+
+def given_columns(options: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
+    """The values of --column, by role."""
+    found = {}
+    for option in options:
+        role, equals, column = option.partition("=")
+        if not equals or not column:
+            raise InputError(f"--column {option!r} is not role=column, such as {roles[0]}=sentence.")
+        if role not in roles:
+            raise InputError(
+                f"--column {option}: there is no role {role}{suggest(role, roles)}. There are: {', '.join(roles)}."
+            )
+        found[role] = column
+    return found
+
+
+def given_section(columns: Mapping[str, str], encoding: str, format: str | None, model: LoadedModel) -> DataSection:
+    """How the data is read. Columns that are not named now are those of the recipe the model was tuned with; its names
+    for the columns of tables without a header only count if none is named now.
+    """
+    roles, data = model.required_task.roles, data_in_recipe(model)
+    kept = {
+        key: value for key, value in data.items() if key in (*roles, "labels") or (key == "columns" and not columns)
+    }
+    read = {"encoding": encoding, "format": check_section(DataSection, {"format": format}, "--format").format}
+    return check_section(DataSection, {**kept, **columns, **read}, "--column")
+
+
+def data_in_recipe(model: LoadedModel) -> dict[str, Any]:
+    """The data of the recipe that the model was tuned or distilled with. weft.json may be anybody's."""
+    recipe: Any = model.facts.get("recipe")
+    sections = [recipe.get(name) for name in ("finetune", "distil")] if isinstance(recipe, dict) else []
+    found = [section.get("data") for section in sections if isinstance(section, dict)]
+    return next((data for data in found if isinstance(data, dict)), {})
+
+
+def read_given(model: LoadedModel, paths: Sequence[Path], section: DataSection) -> LabelledSplit:
+    split = checked_split(model.required_task, read_split(model.required_task, paths, section))
+    say_problems(split)
+    return split
