@@ -28,7 +28,7 @@ SUBJECTS = {
     "Model": "architecture brick bricks family families buffer weights rotary embedding attention head network init",
     "Folders and other formats": "folder folders config safetensors transformers loading saved hugging weft.json",
     "Kernels and speed": "kernel kernels matmul c ms gflop product products fused dropout threads compile int8 faster",
-    "Compression": "distil distillation teacher student prune pruning pruned quantize quantization quantized gptq 4-bit",
+    "Compression": "distil distillation teacher student prune pruning quantize quantization quantized gptq 4-bit",
     "Training": "muon adamw optimizer rate steps loss gradient checkpoint resume objective batch training schedule",
     "Planning": "budget law plan planner precision bfloat16 trial measured time sizes",
     "Generation": "generate generation beam beams cache draw writing prompt prompts sampling decoder",
