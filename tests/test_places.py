@@ -20,7 +20,7 @@ def test_no_command_writes_to_an_address(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     command = COMMANDS[name]
     arguments = ["x" for parameter in command.params if parameter.param_type_name == "argument" and parameter.required]
-    target = ["--to", "gguf"] if name == "export" else []
+    target = {"export": ["--to", "gguf"], "compare": ["--data", "x"]}.get(name, [])
     monkeypatch.setattr(sys, "argv", ["weft", name, *arguments, *target, "-o", "s3://bucket/a corpus"])
     with pytest.raises(SystemExit) as stopped:
         cli.main()

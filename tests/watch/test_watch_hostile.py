@@ -19,7 +19,13 @@ from weft.watch.reports import safe_report
 from weft.watch.watcher import CurveQuery, RunWatcher
 
 # A program whose command line is that of `python -m weft pretrain`, and which does nothing but hold a file open.
-HOLDER = "import sys, time; handle = open(sys.argv[-1], 'a'); print('open', flush=True); time.sleep(600)"
+HOLDER = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with Ctrl-C ignored
+handle = open(sys.argv[-1], "a")
+print("open", flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture(autouse=True)
