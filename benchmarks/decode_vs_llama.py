@@ -5,7 +5,8 @@
 A Llama of 6 layers, 384 wide, 16,000 tokens, random weights; prompts of 32 tokens and 128 greedy tokens, for 1,
 8 and 16 rows, on two threads. llama.cpp runs as a library in a process of its own (`llama_rate.py`): in the interpreter
 PYTHON, whose environment has llama-cpp-python, built for this processor. weft's int8 is beside q8_0, its int4 (groups
-of 32) beside q4_0. The share of the memory bandwidth counts the bytes of the weights that a step reads.
+of 32) beside q4_0. The share of the memory bandwidth counts the bytes of the weights that a step reads; it may exceed
+1, since a part of them stays in the cache.
 """
 
 import argparse
@@ -72,6 +73,9 @@ def main() -> None:
     options = parser.parse_args()
     rounds, new, batches = (1, 8, (1, 2)) if options.quick else (options.rounds, NEW, (1, 8, 16))
     assert load_generation_kernels() is not None, "there is no C compiler"
+    if subprocess.run([options.llama, "-c", "import llama_cpp"], stderr=subprocess.DEVNULL).returncode:
+        print(f"{options.llama} has no llama-cpp-python: nothing is measured.", file=sys.stderr)
+        return
     limit = bandwidth(0.2 if options.quick else 1.0)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, "fp32")
@@ -99,7 +103,7 @@ def main() -> None:
                 llama.end()
                 share = sorted(rates["weft"])[rounds // 2] / rows * bytes_read[precision] / limit
                 report(
-                    f"decoding a Llama, {precision} against {peer}, {rows} rows", rates, "llama.cpp",
+                    f"decoding a Llama, {precision} against {peer}, {rows} row{'s' * (rows > 1)}", rates, "llama.cpp",
                     GOALS.get((precision, rows), 1.0), share_of_bandwidth=round(share, 2),
                 )  # fmt: skip
 

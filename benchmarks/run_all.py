@@ -20,7 +20,10 @@ HERE = Path(__file__).parent
 OTHERS = ["generate", "serve", "staggered", "time_to_quality"]
 SCRIPTS = [*sorted(script.stem for script in HERE.glob("*_vs_*.py")), *OTHERS]
 READMES = [HERE.parent / name for name in ("README.md", "README.zh-CN.md")]
-IN_README = ("forward_vs_transformers", "pretrain_vs_trainer", "finetune_vs_trainer", "predict_vs_pipeline", "generate")
+IN_README = (
+    *("forward_vs_transformers", "infer_vs_engines", "pretrain_vs_trainer", "finetune_vs_trainer"),
+    *("predict_vs_pipeline", "generate", "decode_vs_llama"),
+)
 
 
 def main() -> None:
