@@ -43,7 +43,7 @@ def test_what_hugging_face_cannot_express_is_saved_in_wefts_own_format_and_says_
     for name, weight in again.network.named_parameters():
         assert torch.equal(weight, model.network.get_parameter(name)), name
     for a, b in zip(model.logits(SEQUENCES), again.logits(SEQUENCES), strict=True):
-        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, b, atol=1e-5)  # a loaded model computes with kernels, a created one with torch
 
 
 @pytest.mark.parametrize(

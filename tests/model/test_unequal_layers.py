@@ -171,7 +171,7 @@ def test_heads_may_be_wider_than_their_share_of_the_width(family, tmp_path):
     model = weft.create(family, **SHAPE, head_width=16)
     assert model.save(tmp_path / "wide") == "weft"  # their Hugging Face formats have no key for it
     for ours, theirs in zip(weft.load(tmp_path / "wide").logits(SEQUENCES), model.logits(SEQUENCES), strict=True):
-        assert np.array_equal(ours, theirs)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     stack = model.network.architecture.encoder or model.network.architecture.decoder
     assert stack.blocks[0].attention.head_width == 16
     assert weft.create(family, **SHAPE, head_width=8).format == family

@@ -17,7 +17,6 @@ from weft.generate.prompts import PromptReader
 from weft.generate.scorer import Normalize, Scorer
 from weft.generate.start_end_tokens import StartEndTokens, read_start_end_tokens
 from weft.generate.writer import Writer
-from weft.inference.precision import set_precision
 from weft.interchange.folder import Description, config_files_of, save_format, why_own_format, write_model
 from weft.model.families import design
 from weft.model.heads import mean_of_each
@@ -74,8 +73,7 @@ def create(
         knobs.setdefault("vocabulary", tokenizer.vocabulary)
     chosen, architecture = design(family, size, head=head, labels=labels, positions=positions, **knobs)
     network = create_network(architecture, seed).eval()
-    described = Description(chosen, head or chosen.default_head)
-    return Model(network, described, tokenizer, precision=set_precision(network, None))
+    return Model(network, Description(chosen, head or chosen.default_head), tokenizer)
 
 
 class Model(LoadedModel):
