@@ -1,6 +1,6 @@
 """What int8 and int4 cost: scores of tuned models, vectors of MiniLM, perplexity of GPTs, and transformers' answers.
 
-    python scripts/quantize_proof.py OUTPUT [--teachers /tmp/teachers] [--data /work/shared/data]
+    python scripts/quantize_proof.py OUTPUT [--teachers runs/teachers] [--data ../shared/data]
 
 Every model is quantized by `weft quantize` with calibration data that is not the test data. Takes about half an hour on
 two cores. Prints a line per measurement and writes OUTPUT/results.json, so a second run measures only what is missing.
@@ -31,8 +31,8 @@ TASKS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--teachers", type=Path, default=Path("/tmp/teachers"))
-    parser.add_argument("--data", type=Path, default=Path("/work/shared/data"))
+    parser.add_argument("--teachers", type=Path, default=Path("runs/teachers"))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
