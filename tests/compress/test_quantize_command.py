@@ -208,7 +208,7 @@ def test_a_quantized_model_is_not_quantized_exported_or_trained_again(int8, llam
     )
     train = run("pretrain", recipe, "-o", tmp_path / "run").sentence
     for sentence in (again, export, train):
-        assert f"It is quantized. Use the fp32 model that it was made from: {llama}." in sentence
+        assert f" is quantized. Use the fp32 model that it was made from: {llama}." in sentence
 
 
 def test_info_tells_bits_and_bytes(int8, llama):

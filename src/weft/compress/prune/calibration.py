@@ -4,7 +4,7 @@ Most of the samples (`fit`) score neurons and heads and fit the compensation. Th
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,34 +12,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.compress.calibration_data import data_or_training_data, labelled_rows, section_of_recipe, text_samples
 from weft.compress.prune.vocabulary import count_tokens
-from weft.compress.quantize.calibration import data_of_recipe
-from weft.errors import InputError, RecipeError, not_found
+from weft.errors import InputError
 from weft.model.network import Network
-from weft.objectives.catalog import DEFAULT_OBJECTIVE, OBJECTIVES
-from weft.objectives.masking import DEFAULT_MASKING
 from weft.objectives.objective import Batch, Objective, head_scores
-from weft.recipe.file import check_section
-from weft.recipe.finetune import DataSection
 from weft.sources.documents import read_documents
 from weft.sources.files import find_files
 from weft.sources.places import locate
 from weft.tasks.batches import groups
 from weft.tasks.example import Example
-from weft.tasks.given_data import data_in_recipe
-from weft.tasks.labelled.data import checked_split, named, read_split
+from weft.tasks.labelled.data import named, read_split
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.rewrite import TextTargets
 from weft.tasks.task import Task, TaskObjective, batch_of
-from weft.train.data import TrainingSource, prepare_shards
 from weft.train.text_evaluation import language_head
 
 _FIT_SAMPLES, _HELD_SAMPLES = 2000, 1000
 _FIT_TOKENS, _HELD_TOKENS = 2**17, 2**15  # at most, of text
 _HELD_SHARE = 0.25  # of the samples, if there are few
 _BATCH_TOKENS = 4096
-_TEXT_WINDOW = 256  # tokens, where the length of training is unknown
-_MOST_TEXT_BYTES = 2**23
+_MOST_TEXT = 8_000_000  # characters
 _LEAST_SAMPLES = 16
 _SEED = 0
 
@@ -98,9 +91,7 @@ def some_batches_of(batches: Sequence[Batch], most_tokens: int) -> list[Batch]:
 
 def read_pruning_data(model: LoadedModel, data: Path | None, scratch: Path) -> PruningData:
     """`data`: default: the training data that the model's run names. `scratch`: a folder for its tokens."""
-    if data is not None and not data.exists() and "::" not in str(data):
-        raise InputError(not_found(data))
-    paths = data_of_recipe(model) if data is None else [data]
+    paths = data_or_training_data(model, [] if data is None else [data])
     if not paths:
         what = "labelled rows of its task" if model.task is not None else "text such as it was trained on"
         raise InputError(f"Give some data with --data ({what}): it tells which parts of the model matter.")
@@ -116,7 +107,7 @@ def read_pruning_data(model: LoadedModel, data: Path | None, scratch: Path) -> P
 
 def _labelled(model: LoadedModel, paths: Sequence[Path]) -> PruningData:
     task = model.required_task
-    split = checked_split(task, read_split(task, paths, data_section(model)))
+    split = labelled_rows(model, paths)
     count = len(split.examples)
     if count < _LEAST_SAMPLES:
         raise InputError(f"{split.where} has {count} usable examples; pruning needs at least {_LEAST_SAMPLES}.")
@@ -144,38 +135,18 @@ def _labelled(model: LoadedModel, paths: Sequence[Path]) -> PruningData:
     )
 
 
-def data_section(model: LoadedModel) -> DataSection:
-    """How the rows are read: with the columns of the recipe that the model was tuned with."""
-    known = data_in_recipe(model)
-    roles = (*model.required_task.roles, "labels", "columns", "encoding")
-    return check_section(DataSection, {key: known[key] for key in roles if key in known}, "weft.json")
-
-
 def _batches(task: Task, examples: Sequence[Example], model: LoadedModel) -> list[Batch]:
     inputs = task.inputs(examples, model.input_spec)
     return [batch_of(task, [inputs[i] for i in part]) for part in groups(inputs, _BATCH_TOKENS)]
 
 
 def _text(model: LoadedModel, paths: Sequence[Path], scratch: Path) -> PruningData:
-    where = named(paths)
-    head = language_head(model.network)
-    assert head is not None
-    kind = OBJECTIVES[DEFAULT_OBJECTIVE[head]]
-    trained = model.results.get("sequence_length")
-    length = min(trained if isinstance(trained, int) else _TEXT_WINDOW, model.longest or _TEXT_WINDOW)
-    try:
-        shards = prepare_shards(
-            TrainingSource((), 1.0, lambda _: _texts(paths)), "test", model.tokenizer, kind, scratch / "text"
-        )
-        if shards is None:
-            raise InputError(f"{where} holds no text.")
-        objective = kind.make(shards, model.tokenizer, length, DEFAULT_MASKING)
-    except RecipeError as error:  # the tokenizer has no mask token, or no sentinels
-        raise InputError(f"{where} cannot be used with this model: {error}") from None
+    where, samples = named(paths), text_samples(model, paths, scratch, _MOST_TEXT)
+    objective, length = samples.objective, samples.length
     count = len(objective)
     if count < _LEAST_SAMPLES:
         least = _LEAST_SAMPLES * length
-        raise InputError(f"{where} has {len(shards):,} tokens; pruning needs at least {least:,}.")
+        raise InputError(f"{where} has {samples.tokens:,} tokens; pruning needs at least {least:,}.")
     held = max(1, min(_HELD_TOKENS // length, round(_HELD_SHARE * count)))
     picked = np.random.default_rng(_SEED).permutation(count).tolist()
     fit = picked[held : held + min(_FIT_SAMPLES, _FIT_TOKENS // length)]
@@ -195,20 +166,11 @@ def _windows(objective: Objective, samples: list[int], length: int) -> list[Batc
     return [objective.batch(part, [0] * len(part), _SEED) for part in parts]
 
 
-def _texts(paths: Sequence[Path]) -> Iterator[str]:
-    left = _MOST_TEXT_BYTES
-    for document in read_documents(find_files(paths)):
-        if left <= 0:
-            return
-        yield document.text[:left]
-        left -= len(document.text)
-
-
 def tokens_of(model: LoadedModel, corpus: Path) -> Counter[int]:
     """How often each token occurs: in rows of the model's task, as the network reads them, or in text."""
     if model.task is None or corpus.is_dir() or locate(corpus).is_text:
         return count_tokens(model.tokenizer, (document.text for document in read_documents(find_files([corpus]))))
-    split = read_split(model.task, [corpus], data_section(model))
+    split = read_split(model.task, [corpus], section_of_recipe(model))
     counts: Counter[int] = Counter()
     for one in model.task.inputs(split.examples, model.input_spec):
         counts.update(one.ids.tolist())

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft.compress.quantize.calibration import QuantizationData, data_of_recipe, read_quantization_data
+from weft.compress.calibration_data import data_or_training_data
+from weft.compress.quantize.calibration import QuantizationData, read_quantization_data
 from weft.compress.quantize.divergence import Reference
 from weft.compress.quantize.gptq import round_gptq
 from weft.compress.quantize.rounding import GROUP, group_size, round_to_nearest
@@ -72,8 +73,8 @@ class QuantizeResult:
 def quantize_loaded(model: LoadedModel, data: Sequence[Path], settings: QuantizeSettings) -> QuantizeResult:
     """`data`: default: what the recipe of the model's run names. 8 bits work without any."""
     if reason := why_not_fp32(model.network, model.facts):
-        raise InputError(f"{model.folder or 'This model'} cannot be quantized again. {reason}")
-    paths = list(data) or data_of_recipe(model)
+        raise InputError(reason.replace("It", str(model.folder or "This model"), 1))
+    paths = data_or_training_data(model, data)
     if not paths and (settings.bits == 4 or settings.budget is not None):
         what = "labelled rows of its task" if model.task is not None else "text such as it was trained on"
         purpose = "Tuning learns from data" if settings.budget is not None else "4 bits need data to make up for errors"
