@@ -1,11 +1,11 @@
 """Pruning: is the speed-up as asked, and what does it cost?
 
-    python scripts/prune_proof.py --task MODEL TRAIN TEST [--task …] [--text MODEL TRAIN TEST …] [--minutes 5]
-                                  [--speedups 1.5 2] [--t5]
+    python scripts/prune_proof.py --task MODEL TRAIN TEST [--task …] [--text MODEL TRAIN TEST …] [--t5 2m]
+                                  [--cases 1.5:0 2:5]
 
-Each model is pruned for each speed-up, without training and with some minutes of it, from its training data, and then
-evaluated on test data that pruning has not seen: the metric of its task, or perplexity. Every folder is opened in
-transformers, whose logits must equal weft's. `--t5` also trains a small T5 for two minutes on the last text.
+Each model is pruned from its training data, for 1.5 times the speed without training and for twice the speed with five
+minutes of it, and evaluated on test data that pruning has not seen: the metric of its task, or perplexity. Every folder
+is opened in transformers, whose logits must equal weft's. `--t5` also trains a small T5 on the last text, for so long.
 
 Prints a table in Markdown. Exits with 1 if a folder differs in transformers by more than 1e-4.
 """
@@ -35,8 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", nargs=3, action="append", default=[], metavar=("MODEL", "TRAIN", "TEST"))
     parser.add_argument("--text", nargs=3, action="append", default=[], metavar=("MODEL", "TRAIN", "TEST"))
-    parser.add_argument("--speedups", nargs="+", type=float, default=[1.5, 2.0])
-    parser.add_argument("--minutes", nargs="+", type=float, default=[0.0, 5.0])
+    parser.add_argument("--cases", nargs="+", default=["1.5:0", "2:5"], help="speed-up and minutes of training")
     parser.add_argument("--t5", default="", help="train a T5 for so long first, such as 2m")
     options = parser.parse_args()
     print("| model | asked | minutes | what stays | measured (quartiles) | before | after | kept | transformers |")
@@ -49,9 +48,8 @@ def main() -> None:
             texts.append((str(trained_t5(Path(scratch), train, options.t5)), train, test))
         for model, train, test in (*options.task, *texts):
             before = evaluated(Path(model), test)
-            for speedup in options.speedups:
-                for minutes in options.minutes:
-                    worst = max(worst, prove(Path(model), train, test, before, speedup, minutes, Path(scratch)))
+            for speedup, minutes in ([float(part) for part in case.split(":")] for case in options.cases):
+                worst = max(worst, prove(Path(model), train, test, before, speedup, minutes, Path(scratch)))
     sys.exit(worst > LARGEST_DIFFERENCE)
 
 
