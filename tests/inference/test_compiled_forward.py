@@ -1,5 +1,8 @@
 """When the forward pass in C is used, when not, and what `weft.load(precision=…)` does."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +107,48 @@ def test_a_copy_of_a_network_computes_by_its_modules():
     compile_forward(network, "fp32")
     assert copy.deepcopy(network).fast is None
     assert all(head.fast is None for head in copy.deepcopy(network).heads.values())
+
+
+@needs_kernels
+def test_what_is_traced_is_not_a_constant():
+    """torch.jit.trace records what torch computes, and nothing else."""
+    network, found = fresh(), []
+    compile_forward(network, "fp32")
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        found.append(network.fast.stack("encoder", BATCH, None, None))
+        return x
+
+    with torch.no_grad():
+        step(torch.zeros(1))
+        torch.jit.trace(step, torch.zeros(1), check_trace=False)
+    assert [one is None for one in found] == [False, True]
+
+
+@needs_kernels
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_during_a_pass_of_another_thread_computes():
+    network = fresh()
+    compile_forward(network, "fp32")
+    with torch.no_grad():
+        expected = network(BATCH)
+        with network.fast.sides["encoder"].known.kernel.lock:  # as another thread would hold it
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)  # ends a child that waits for the lock
+                os._exit(0 if (network(BATCH).numpy() == expected.numpy()).all() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@needs_kernels
+def test_a_shared_batch_takes_the_memory_that_it_needs_once(threads):
+    network, batch = fresh(), pack([[1] * 100])
+    compile_forward(network, "fp32")
+    threads(3)
+    with torch.no_grad():
+        network(batch), network(batch)  # with one thread, then with all
+    kernel = network.fast.sides["encoder"].known.kernel
+    assert len(kernel.room) == kernel.kernels.room_bytes(kernel.address, 100, 0, 100, 3)
 
 
 @needs_kernels

@@ -16,7 +16,7 @@ from weft.inference.matrices import KernelMatrix, WeightPrecision
 from weft.inference.stack_kernel import StackKernel
 from weft.model.network import Network
 from weft.model.packed import Packed, pack
-from weft.model.quantized import QuantizedLinear, put_quantized, quantize_weight
+from weft.model.quantized import QuantizedLinear, QuantizedWeight, put_quantized, quantize_rows, quantize_weight
 
 FAMILIES = [family for family in (*SHAPES, *ENCODERS) if family != "lstm"]
 PRECISIONS: tuple[WeightPrecision, ...] = ("fp32", "bf16", "int8")
@@ -139,6 +139,26 @@ def test_an_int8_product_is_that_of_its_integers(rows):
     assert torch.allclose(found, layer(x), rtol=1e-6, atol=1e-6)
 
 
+def test_rows_are_quantized_to_the_integers_of_the_modules():
+    """Between two integers, where another rounding of the scale would show. The weights are the identity matrix."""
+    largest = torch.rand(200, 1, generator=torch.Generator().manual_seed(0)) + 0.5
+    x = torch.cat([largest, largest * (torch.arange(127) + 0.5) / 127], dim=1)
+    identity = QuantizedWeight(torch.eye(128, dtype=torch.int8), torch.ones(128, 1), 8)
+    found = multiply_rows(load_forward_kernels(), KernelMatrix(QuantizedLinear(identity, None), "fp32"), x)
+    q, scales = quantize_rows(x)
+    assert torch.equal(found, q * scales)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_sums_that_exceed_32_bits_are_made_in_fp32(is_stored):
+    depth = 140_000
+    layer = torch.nn.Linear(depth, 1, bias=False)
+    torch.nn.init.ones_(layer.weight)
+    given = QuantizedLinear(quantize_weight(layer.weight), None) if is_stored else layer
+    found = multiply_rows(load_forward_kernels(), KernelMatrix(given, "int8"), torch.ones(1, depth))
+    assert found.item() == pytest.approx(depth, rel=1e-3)
+
+
 def test_stored_int8_equals_int8_made_in_memory():
     plain, stored = random_network("bert"), stored_in_int8(random_network("bert"))
     found = [run(compiled(network, "int8"), sequences(), None) for network in (plain, stored)]
@@ -146,8 +166,6 @@ def test_stored_int8_equals_int8_made_in_memory():
 
 
 def test_four_bits_in_groups_are_multiplied_as_the_modules_do():
-    from weft.model.quantized import QuantizedWeight
-
     network = random_network("bert")
     for name in [name for name, part in network.encoder.named_modules() if isinstance(part, torch.nn.Linear)]:
         weight = network.encoder.get_submodule(name).weight.detach()

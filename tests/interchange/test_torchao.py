@@ -211,6 +211,9 @@ BROKEN = {
     ),
     "block size": lambda tensors, metadata: described(metadata, block_size=[1, 16]),
     "does not describe": lambda tensors, metadata: metadata.update(tensor_names="{"),
+    r"lack \{x\}._weight_qdata": lambda tensors, metadata: metadata.update(
+        {"tensor_names": '["{x}.weight"]', "{x}.weight": metadata[f"{QUERY}.weight"]}
+    ),
     "as torchao does": lambda tensors, metadata: metadata.update({f"{QUERY}.weight": "[]"}),
     "must be quantized alike": lambda tensors, metadata: (
         metadata.update({f"{QUERY}.weight": '{"_type": "Tensor"}'}),
@@ -225,6 +228,7 @@ def test_a_broken_quantized_folder_is_refused_by_one_sentence(says, folder):
     rewrite(folder, BROKEN[says])
     with pytest.raises(FolderError, match=says) as refusal:
         weft.load(folder)
+    assert str(refusal.value).startswith(f"{folder}: ")
     assert str(refusal.value).endswith(".") and "\n" not in str(refusal.value)
 
 

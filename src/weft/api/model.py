@@ -44,8 +44,8 @@ def load(
 
     `device`: "auto" is the GPU if there is one, else the CPU. `task`: what to predict (classify, pair, tag …). Default:
     the task the model was tuned for. `precision`: of the computation on a CPU: fp32, bf16, int8, or auto for the faster
-    one of fp32 and bf16; default: fp32, or what the model was quantized to. Raises FolderError if a tensor is missing,
-    misshapen or left over.
+    one of fp32 and bf16; default: fp32, or what the model was quantized to. Text is generated in int8 or fp32; bf16
+    is for what is read. Raises FolderError if a tensor is missing, misshapen or left over.
     """
     return Model.load(folder, device, task, precision)
 
@@ -216,7 +216,7 @@ class Model(LoadedModel):
         summarize or reply reads texts framed as in training (prefix, separator), ids unchanged. `settings`: see
         `weft.generate.settings.Settings`: strategy ("greedy", "sample", "beam"), max_new_tokens, temperature, top_k,
         top_p, min_p, seed, beams, n, length_penalty, stop … `int8` quantizes the weights: nearly the same output,
-        faster.
+        faster; so does `weft.load(…, precision="int8")`.
         """
         return self.writer(int8).generate(prompts, details=details, progress=progress, **settings)
 

@@ -13,13 +13,16 @@ from weft.errors import InputError
 from weft.generate.kernels import load_generation_kernels
 from weft.generate.layer_kernel import KernelStack, kernel_stack_for
 from weft.generate.layouts import LaidOutLinear
-from weft.inference.compiled_forward import compile_forward
+from weft.inference.compiled_forward import compile_forward, is_quantized
 from weft.inference.forward_trials import load_forward_kernels
+from weft.inference.matrices import WeightPrecision
+from weft.inference.precision import packed_precision
+from weft.inference.weight_watch import WeightWatch, are_packable
 from weft.model.network import Network
 from weft.model.quantized import QuantizedLinear
 
 _State = tuple[tuple[int, int], ...]
-_ready: WeakKeyDictionary[Network, tuple[_State, dict[bool, "Prepared"]]] = WeakKeyDictionary()
+_ready: WeakKeyDictionary[Network, tuple[WeightWatch | _State, dict[WeightPrecision, "Prepared"]]] = WeakKeyDictionary()
 
 
 class Prepared:
@@ -30,18 +33,22 @@ class Prepared:
 
 
 def prepared(network: Network, *, int8: bool = False) -> Prepared:
-    """Made once per network, and again if its weights change."""
-    state = _state_of(network)
+    """Made once per network, and again if its weights change. In the precision that the network was loaded in; `int8`:
+    in int8 whatever that is.
+    """
     known, found = _ready.get(network, (None, {}))
-    if known != state:
+    if not _is_unchanged(network, known):
         found = {}
-        _ready[network] = state, found
-    if int8 not in found:
-        found[int8] = _prepare(network, int8=int8)
-    return found[int8]
+        _ready[network] = _watch(network), found
+    precision = "int8" if int8 else packed_precision(network)
+    if precision not in found:
+        found[precision] = _prepare(network, precision)
+    return found[precision]
 
 
-def _prepare(network: Network, *, int8: bool) -> Prepared:
+def _prepare(network: Network, precision: WeightPrecision) -> Prepared:
+    """bf16 is for what is read in one pass: an encoder's source, a text to score. The decoder's steps are in fp32."""
+    int8 = precision == "int8"
     on_cpu = next(network.parameters()).device.type == "cpu"
     has_int8 = load_generation_kernels() is not None or torch.backends.quantized.engine not in (None, "none")
     if int8 and not (on_cpu and has_int8):
@@ -51,7 +58,7 @@ def _prepare(network: Network, *, int8: bool) -> Prepared:
         return Prepared(ready, None)
     _lay_out(ready.heads, int8=int8)
     if load_forward_kernels() is not None and next(network.parameters()).dtype == torch.float32:
-        compile_forward(ready, "int8" if int8 else "fp32")
+        compile_forward(ready, "int8" if is_quantized(network) else precision)
     elif ready.encoder is not None:
         _lay_out(ready.encoder, int8=int8)
     stack = None
@@ -78,8 +85,17 @@ def _copied(network: Network) -> Network:
     return copy.deepcopy(network, shared).eval()
 
 
+def _watch(network: Network) -> WeightWatch | _State:
+    kernels = load_forward_kernels()
+    return _state_of(network) if kernels is None or not are_packable(network) else WeightWatch(kernels, network)
+
+
+def _is_unchanged(network: Network, known: WeightWatch | _State | None) -> bool:
+    return known.is_unchanged() if isinstance(known, WeightWatch) else known == _state_of(network)
+
+
 def _state_of(network: Network) -> _State:
-    """Differs after any weight has changed."""
+    """Differs after any weight has changed, as far as torch counts changes."""
     return tuple(
         (weights.data_ptr(), 0 if weights.is_inference() else weights._version)
         for weights in (*network.parameters(), *network.buffers())

@@ -2,22 +2,22 @@
 
 `compile_forward(network, precision)` gives a network that path (`Network.fast`). Weights are packed at the first batch,
 and again when they have changed. The modules compute as before wherever gradients, training, other devices, hooks,
-autocast or tracing are at work, and where there is no C compiler.
+autocast or tracing are at work, with modules that the kernels do not know, and where there is no C compiler.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from weft.compiled import why_missing
 from weft.errors import InputError
+from weft.inference.fitting import fits_kernel
 from weft.inference.forward_kernels import ForwardKernels
 from weft.inference.forward_trials import load_forward_kernels
 from weft.inference.head_kernel import HeadKernel
 from weft.inference.matrices import WeightPrecision
 from weft.inference.stack_kernel import StackKernel
-from weft.inference.weight_watch import WeightWatch, is_plain_inference
+from weft.inference.weight_watch import WeightWatch, are_packable, is_plain_inference
 from weft.model.embeddings import Embeddings
 from weft.model.network import Network
 from weft.model.packed import Packed
@@ -53,56 +53,64 @@ class CompiledForward:
     def __init__(
         self, network: Network, kernels: ForwardKernels, precision: WeightPrecision, *, half_attention: bool
     ) -> None:
-        self.sides = {
-            name: _Side(embed, stack, kernels, precision, half_attention=half_attention)
-            for name, embed, stack in (
-                ("encoder", network.embed, network.encoder),
-                ("decoder", network.decoder_embed or network.embed, network.decoder),
-            )
-            if stack is not None
-        }
+        self.precision = precision
+        self.parts = network._modules  # not the network: it holds this object
+        self.sides = {name: _Side(kernels, precision, half_attention=half_attention) for name in ("encoder", "decoder")}
 
     def stack(
         self, name: Literal["encoder", "decoder"], batch: Packed, memory: Tensor | None, source: Packed | None
     ) -> Tensor | None:
-        return self.sides[name].run(batch, memory, source)
+        own = self.parts.get("decoder_embed") if name == "decoder" else None
+        return self.sides[name].run(own or self.parts["embed"], self.parts.get(name), batch, memory, source)
 
-    def __deepcopy__(self, memo: Any) -> None:
-        """A copy of a network has weights of its own, or shares them and is used in another way."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled as None: a copy of a network has weights of its own, or shares them and is used in another
+        way.
+        """
+        return type(None), ()
+
+
+class _PackedStack(NamedTuple):
+    """A stack with the embeddings below it, packed."""
+
+    embed: Embeddings
+    stack: Stack
+    watch: WeightWatch
+    kernel: StackKernel
+
+    def is_of(self, embed: nn.Module | None, stack: nn.Module) -> bool:
+        return self.embed is embed and self.stack is stack and self.watch.is_unchanged()
 
 
 class _Side:
-    """A stack with the embeddings below it."""
+    """The encoder or the decoder."""
 
-    def __init__(
+    def __init__(self, kernels: ForwardKernels, precision: WeightPrecision, *, half_attention: bool) -> None:
+        self.kernels, self.precision, self.half_attention = kernels, precision, half_attention
+        self.known: _PackedStack | None = None
+
+    def run(
         self,
-        embed: Embeddings,
-        stack: Stack,
-        kernels: ForwardKernels,
-        precision: WeightPrecision,
-        *,
-        half_attention: bool,
-    ) -> None:
-        self.embed, self.stack, self.kernels, self.precision = embed, stack, kernels, precision
-        self.half_attention = half_attention
-        self.known: tuple[WeightWatch, StackKernel] | None = None
-
-    def run(self, batch: Packed, memory: Tensor | None, source: Packed | None) -> Tensor | None:
-        if not is_plain_inference(self.stack) or not _is_plain_batch(batch, memory):
+        embed: nn.Module | None,
+        stack: nn.Module | None,
+        batch: Packed,
+        memory: Tensor | None,
+        source: Packed | None,
+    ) -> Tensor | None:
+        if stack is None or not is_plain_inference(stack):
             return None
-        if self.known is None or not self.known[0].is_unchanged():
-            watch = WeightWatch(self.embed, self.stack)
-            if not watch.is_plain():
-                return None
-            built = StackKernel(
-                self.embed, self.stack, self.kernels, self.precision, half_attention=self.half_attention
-            )
-            self.known = watch, built
-        watch, kernel = self.known
-        return None if watch.has_hooks() else kernel.run(batch, memory, source)
+        known = self.known
+        if known is None or not known.is_of(embed, stack):
+            known = self.known = self._pack(embed, stack)
+        if known is None or known.watch.needs_modules() or not known.kernel.takes(batch, memory, source):
+            return None
+        return known.kernel.run(batch, memory, source)
 
-
-def _is_plain_batch(batch: Packed, memory: Tensor | None) -> bool:
-    if type(batch.tokens) is not Tensor or batch.tokens.device.type != "cpu" or batch.tokens.dtype != torch.int64:
-        return False
-    return memory is None or (memory.dtype == torch.float32 and memory.device.type == "cpu" and memory.is_contiguous())
+    def _pack(self, embed: nn.Module | None, stack: nn.Module) -> _PackedStack | None:
+        if type(embed) is not Embeddings or type(stack) is not Stack:
+            return None
+        if not are_packable(embed, stack) or not fits_kernel(embed, stack):
+            return None
+        watch = WeightWatch(self.kernels, embed, stack)
+        kernel = StackKernel(embed, stack, self.kernels, self.precision, half_attention=self.half_attention)
+        return _PackedStack(embed, stack, watch, kernel)

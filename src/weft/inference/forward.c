@@ -42,7 +42,7 @@ struct batch {
     const int64_t *tokens, *positions, *segments; /* (rows); segments may be NULL */
     const float *memory; /* the source's rows, of a decoder with cross-attention */
     const float *bias;   /* (heads, bias_stride), column bias_zero is distance 0, or NULL */
-    int64_t bias_stride, bias_zero;
+    int64_t bias_stride, bias_zero, angles; /* angles: positions in the tables of cos and sin, or 0 */
     float *x;    /* (rows, width): the result */
     char *room;  /* `threads` times `room_bytes` */
     int64_t room_bytes;
@@ -298,16 +298,17 @@ int64_t weft_room_bytes(const struct stack *stack, int64_t rows, int64_t source_
     return round_up(sizes_of(stack, rows, source_rows, longest, members).total, 4096);
 }
 
-/* Returns 0, or 1 if a token, a position or a segment is not in its table. `cuts` (chunks + 1). */
+/* Returns 0; 1 if a token or a segment is not in its table, 2 if a position is not. `cuts` (chunks + 1). */
 int weft_forward(const struct stack *stack, const struct embedding *embedding, const struct batch *batch,
                  const int64_t *cuts, int64_t chunks)
 {
     const struct embedding *e = embedding;
     for (int64_t row = 0; row < batch->starts[batch->sequences]; row++) {
-        int64_t position = batch->positions[row] + e->offset, segment = batch->segments ? batch->segments[row] : 0;
+        int64_t position = batch->positions[row], segment = batch->segments ? batch->segments[row] : 0;
         if (batch->tokens[row] < 0 || batch->tokens[row] >= e->vocabulary) return 1;
-        if (e->positions && (position < 0 || position >= e->position_count)) return 1;
         if (e->segments && (segment < 0 || segment >= e->segment_count)) return 1;
+        if (e->positions && (position < -e->offset || position >= e->position_count - e->offset)) return 2;
+        if (batch->angles && (position < 0 || position >= batch->angles)) return 2;
     }
     struct whole_batch whole = {stack, embedding, batch, cuts, chunks};
     run_together(run_batch, &whole, batch->threads);
@@ -341,3 +342,18 @@ void weft_product(const struct matrix *matrix, const float *x, float *out, int64
 
 /* Whether this processor multiplies bfloat16. */
 int weft_has_bfloat(void) { return HAS_BFLOAT; }
+
+/* A number that depends on SAMPLES words (32 bits) of each of `count` tensors, or on all words of a smaller one. Steps of the
+   golden ratio spread over the whole tensor and do not keep to a column of it. */
+#define SAMPLES 16
+uint64_t weft_sample(const int8_word *const *places, const int64_t *words, int64_t count)
+{
+    uint64_t found = 0;
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t k = 0; k < (words[i] < SAMPLES ? words[i] : SAMPLES); k++) {
+            uint64_t at = words[i] <= SAMPLES ? (uint64_t)k : (uint32_t)(k * 0x9e3779b9u) * (uint64_t)words[i] >> 32;
+            found = (found ^ (uint32_t)places[i][at]) * 0x9e3779b97f4a7c15u;
+            found ^= found >> 32;
+        }
+    return found;
+}

@@ -1,6 +1,6 @@
 """The C kernels of the forward pass, compiled on first use where there is a C compiler."""
 
-from ctypes import c_int, c_int64, c_void_p
+from ctypes import c_int, c_int64, c_uint64, c_void_p
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ class ForwardKernels(NamedTuple):
     given_bytes: Kernel
     room_bytes: Kernel
     has_bfloat: Kernel
+    sample: Kernel
 
 
 def open_forward_kernels() -> ForwardKernels:
@@ -34,14 +35,16 @@ def open_forward_kernels() -> ForwardKernels:
     kernels.room_bytes.restype = c_int64
     kernels.has_bfloat.argtypes = []
     kernels.has_bfloat.restype = c_int
+    kernels.sample.argtypes = [c_void_p, c_void_p, c_int64]
+    kernels.sample.restype = c_uint64
     return kernels
 
 
 def multiply_rows(kernels: ForwardKernels, matrix: KernelMatrix, x: Tensor) -> Tensor:
     """x W + b; x (rows, depth) fp32."""
     x = x.contiguous()
-    out = torch.empty(len(x), matrix.width, dtype=torch.float32)
-    memory = torch.empty(kernels.given_bytes(len(x), matrix.depth), dtype=torch.uint8)
+    out = torch.empty(len(x), matrix.width, dtype=torch.float32, device="cpu")
+    memory = torch.empty(kernels.given_bytes(len(x), matrix.depth), dtype=torch.uint8, device="cpu")
     addresses = matrix.address, x.data_ptr(), out.data_ptr()
     kernels.product(*addresses, len(x), memory.data_ptr(), threads())
     return out

@@ -68,7 +68,7 @@ def rotary_angles(positions: Rotary, longest: int, head_width: int) -> tuple[Ten
     """cos and sin of all positions up to `longest` and some more, (positions, D) each."""
     wanted = -(-longest // TABLE_ROWS) * TABLE_ROWS
     parts = [
-        rotary_table(positions, torch.arange(begin, begin + TABLE_ROWS), head_width, torch.float32)
+        rotary_table(positions, torch.arange(begin, begin + TABLE_ROWS, device="cpu"), head_width, torch.float32)
         for begin in range(0, wanted, TABLE_ROWS)
     ]
     cos, sin = (torch.cat(part).squeeze(1).contiguous() for part in zip(*parts, strict=True))

@@ -20,6 +20,7 @@ WeightPrecision = Literal["fp32", "bf16", "int8"]
 _Kind = WeightPrecision | Literal["int4"]
 
 _BLOCK_COLUMNS = 64  # as in product.h, tiles.h and int8.h
+_MOST_INT8_DEPTH = (2**31 - 1) // 127**2  # as in int8.h
 _KINDS: dict[_Kind, int] = {"fp32": 0, "int8": 1, "bf16": 2, "int4": 3}  # as in layer.h
 
 
@@ -45,13 +46,14 @@ class KernelMatrix:
 
     def __init__(self, linear: nn.Linear | QuantizedLinear, precision: WeightPrecision) -> None:
         """A layer that is stored in int8 or int4 stays as it is, whatever the precision. Groups that the int4 kernel
-        does not take are multiplied in fp32 or bf16.
+        does not take are multiplied in fp32 or bf16, and int8 products whose sums could exceed 32 bits in fp32.
         """
         self.bias = None if linear.bias is None else linear.bias.detach().contiguous()
-        self.width, self.depth = linear.out_features, linear.in_features
+        # Not in_features and out_features, which may be older than the matrix.
+        self.width, self.depth = (linear.values if isinstance(linear, QuantizedLinear) else linear.weight).shape
         scales = sums = None
         group = 0
-        self.precision = _precision_of(linear, precision)
+        self.precision = _precision_of(linear, precision, self.depth)
         match self.precision:
             case "int8":
                 weight = linear.quantized if isinstance(linear, QuantizedLinear) else quantize_weight(linear.weight)
@@ -75,14 +77,12 @@ class KernelMatrix:
         return self.precision in ("int8", "int4")
 
 
-def _precision_of(linear: nn.Linear | QuantizedLinear, wanted: WeightPrecision) -> _Kind:
-    if not isinstance(linear, QuantizedLinear):
-        return wanted
-    if linear.bits == 8:
-        return "int8"
-    if fits_int4(linear.quantized):
-        return "int4"
-    return "fp32" if wanted == "int8" else wanted
+def _precision_of(linear: nn.Linear | QuantizedLinear, wanted: WeightPrecision, depth: int) -> _Kind:
+    if isinstance(linear, QuantizedLinear) and linear.bits == 4:
+        return "int4" if fits_int4(linear.quantized) else "fp32" if wanted == "int8" else wanted
+    if isinstance(linear, QuantizedLinear):
+        wanted = "int8"
+    return "fp32" if wanted == "int8" and depth > _MOST_INT8_DEPTH else wanted
 
 
 def pack_int8(weight: QuantizedWeight) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,7 +110,7 @@ class KernelNorm:
         else:
             assert isinstance(norm, nn.LayerNorm | RMSNorm)
             if self.gain is None:
-                self.gain = torch.ones(norm.normalized_shape, dtype=torch.float32)
+                self.gain = torch.ones(norm.normalized_shape, dtype=torch.float32, device="cpu")
             kind = 2 if isinstance(norm, RMSNorm) else 1
             self.struct = NormStruct(data_address(self.gain), data_address(self.bias), norm.eps, kind)
 

@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from weft.errors import InputError
-from weft.inference.compiled_forward import compile_forward
+from weft.inference.compiled_forward import CompiledForward, compile_forward
 from weft.inference.forward_trials import load_forward_kernels
+from weft.inference.int4 import fits_int4
 from weft.inference.matrices import WeightPrecision
 from weft.model.network import Network
 from weft.model.packed import pack
@@ -21,46 +22,73 @@ _TRIAL_SEQUENCES, _TRIAL_TOKENS, _TRIAL_ROUNDS = 8, 32, 3
 _LEAST_COSINE = 0.999  # of hidden states in bf16 with those in fp32
 
 
-def set_precision(network: Network, wanted: str | None) -> str:
+def set_precision(network: Network, wanted: str | None) -> None:
     """Compile the network's forward pass, on a CPU. `wanted`: fp32, bf16, int8, or auto for the faster one of fp32 and
-    bf16 here. Default: fp32, or the integers that it is stored in. Returns what was chosen.
+    bf16 here. Default: fp32, or the integers that it is stored in.
 
     Raises InputError if the model or the machine does not allow it.
     """
-    if wanted is not None and (not isinstance(wanted, str) or wanted not in ("auto", *get_args(WeightPrecision))):
-        raise InputError(f"precision cannot be {wanted!r}; it is auto, {', '.join(get_args(WeightPrecision))}.")
-    stored = stored_precision(network)
+    stored, known = stored_precision(network), ("auto", *get_args(WeightPrecision))
+    if wanted is not None and (not isinstance(wanted, str) or wanted not in (*known, stored)):
+        raise InputError(f"precision cannot be {wanted!r}; it is {', '.join(known)}.")
     if stored != "fp32" and wanted not in (None, "auto", stored):
         raise InputError(f"This model is stored in {stored}, so it cannot be loaded in {wanted}.")
-    if next(network.parameters()).device.type != "cpu" or stored in ("bf16", "fp16"):
-        if wanted in ("bf16", "int8") and wanted != stored:
+    on_cpu = next(network.parameters()).device.type == "cpu"
+    if stored == "fp32" and wanted in ("bf16", "int8"):
+        if not on_cpu:
             raise InputError(f"precision {wanted} is for CPUs. Load the model with device cpu.")
-        return stored
+        if network.recurrent is not None:
+            raise InputError(f"An LSTM computes in fp32, so it cannot be loaded in {wanted}.")
+    if not on_cpu:
+        return
     if stored != "fp32":
         compile_forward(network, "int8")
-        return stored
-    if wanted == "auto":
-        return _faster(network)
-    chosen: WeightPrecision = "bf16" if wanted == "bf16" else "int8" if wanted == "int8" else "fp32"
-    compile_forward(network, chosen)
-    return chosen
+        _say_which_groups_do_not_fit(network)
+    elif wanted == "auto":
+        _choose_faster(network)
+    else:
+        compile_forward(network, "bf16" if wanted == "bf16" else "int8" if wanted == "int8" else "fp32")
 
 
 def stored_precision(network: Network) -> str:
-    """int4 or int8 if some layers are; otherwise that of the weights."""
+    """int4 or int8 if some layers are, otherwise fp32."""
     bits = [part.bits for part in network.modules() if isinstance(part, QuantizedLinear)]
-    if bits:
-        return f"int{min(bits)}"
-    names = {torch.bfloat16: "bf16", torch.float16: "fp16"}
-    return names.get(next(network.parameters()).dtype, "fp32")
+    return f"int{min(bits)}" if bits else "fp32"
 
 
-def _faster(network: Network) -> WeightPrecision:
+def computing_precision(network: Network) -> str:
+    """What the network is stored in if that is integers; otherwise in which numbers it computes now."""
+    if (stored := stored_precision(network)) != "fp32":
+        return stored
+    names = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
+    return names.get(next(network.parameters()).dtype) or packed_precision(network)
+
+
+def packed_precision(network: Network) -> WeightPrecision:
+    """Of the fp32 matrices, as the compiled forward pass multiplies them."""
+    first, fast = next(network.parameters()), network.fast
+    is_plain = first.device.type == "cpu" and first.dtype == torch.float32
+    return fast.precision if is_plain and isinstance(fast, CompiledForward) else "fp32"
+
+
+def _say_which_groups_do_not_fit(network: Network) -> None:
+    """Another machine, without the kernels, quantizes the inputs of these layers, so its results differ slightly."""
+    layers = [part for part in network.modules() if isinstance(part, QuantizedLinear) and part.bits == 4]
+    odd = sorted({part.quantized.group for part in layers if not fits_int4(part.quantized)})
+    if odd and load_forward_kernels() is not None:
+        count = sum(part.quantized.group in odd for part in layers)
+        say(
+            f"{count} of {len(layers)} int4 layers have groups of {', '.join(map(str, odd))} inputs and are multiplied "
+            "in fp32, which is slower: the int4 kernel takes multiples of 8."
+        )
+
+
+def _choose_faster(network: Network) -> None:
     """fp32 or bf16, by measuring both."""
     kernels = load_forward_kernels()
     if kernels is None or not kernels.has_bfloat() or network.recurrent is not None:
         compile_forward(network, "fp32")
-        return "fp32"
+        return
     compiled, best, hidden = {}, dict[WeightPrecision, float](), dict[WeightPrecision, Tensor]()
     for _ in range(_TRIAL_ROUNDS):
         for name in ("fp32", "bf16"):
@@ -75,7 +103,6 @@ def _faster(network: Network) -> WeightPrecision:
     compile_forward(network, chosen)
     network.fast = compiled[chosen]
     say(f"precision: {chosen} (fp32 {best['fp32'] * 1e3:.1f} ms, bf16 {best['bf16'] * 1e3:.1f} ms for a trial batch)")
-    return chosen
 
 
 @torch.inference_mode()

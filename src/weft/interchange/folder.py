@@ -8,7 +8,8 @@ stored twice with different values is untied, as in transformers.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ class _Match:
 
 def read_model(folder: Path) -> tuple[Network, Description]:
     network, description, fill = _open(folder)
-    fill()
+    with _errors_name(folder):
+        fill()
     return network.eval(), description
 
 
@@ -103,8 +105,14 @@ def read_outline(folder: Path) -> tuple[Network, Description]:
 
 def _open(folder: Path) -> tuple[Network, Description, Callable[[], None]]:
     config = read_model_config(folder)
-    try:
+    with _errors_name(folder):
         return _open_as(folder, config)
+
+
+@contextmanager
+def _errors_name(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except FolderError as error:
         raise error if str(folder) in str(error) else FolderError(f"{folder}: {error}") from None
 
@@ -241,8 +249,8 @@ def _is_expressible(
     if any(item.transposed and item.ours in quantized for item in dialect.links(architecture, "")):
         return False
     labels = architecture.heads[-1].outputs if architecture.heads else 2
-    written = dialect.write_config(family, head, architecture.vocabulary)
     try:
+        written = dialect.write_config(family, head, architecture.vocabulary)
         return dialect.read_family(written).architecture(head, labels) == architecture
     except RecipeError:  # the family's config implies a shape that cannot be, such as a width that heads do not divide
         return False

@@ -72,7 +72,7 @@ def _encoded(name: str, weight: QuantizedWeight, *, packed: bool) -> tuple[dict[
         kind, order = "IntxUnpackedToInt8Tensor", list(_PARTS)
         target = {"target_dtype": {"_type": "torch.dtype", "_data": "int4"}}
         data = {**target, **data, "dtype": _FLOAT32, "activation_quantization": None}
-    tensors = dict(zip(map(_stored_name(name).format, _PARTS), (values, scales, zeros), strict=True))
+    tensors = dict(zip(_stored_names(name), (values, scales, zeros), strict=True))
     return tensors, {"_type": kind, "_data": data, "_tensor_data_names": order}
 
 
@@ -140,7 +140,7 @@ class QuantizedFiles:
     def __init__(self, files: TensorFiles) -> None:
         self._files = files
         self.matrices = {name: _read_matrix(name, described, files) for name, described in _described(files).items()}
-        parts = {_stored_name(name).format(part) for name in self.matrices for part in _PARTS}
+        parts = {part for name in self.matrices for part in _stored_names(name)}
         self.shapes: dict[str, tuple[int, ...]] = {
             name: shape for name, shape in files.shapes.items() if name not in parts
         }
@@ -159,7 +159,7 @@ class QuantizedFiles:
     def get_quantized(self, name: str) -> QuantizedWeight:
         """Raises FolderError for values that the description does not allow."""
         matrix = self.matrices[name]
-        values, scales, zeros = (self._part(name, part) for part in _PARTS)
+        values, scales, zeros = map(self._part, _stored_names(name))
         if zeros is not None and zeros.any():
             raise FolderError(f"{name} has zero points other than 0; weft reads symmetric quantization only.")
         if matrix.kind == "Int4Tensor":
@@ -175,16 +175,15 @@ class QuantizedFiles:
             values = values.clamp(min=-127)
         return QuantizedWeight(values.contiguous(), scales, matrix.bits)
 
-    def _part(self, name: str, part: str) -> Tensor:
-        stored = _stored_name(name).format(part)
+    def _part(self, stored: str) -> Tensor:
         # Int8Tensor may leave its zero points out.
         return self._files.get(stored) if stored in self._files.shapes else torch.zeros(0)
 
 
-def _stored_name(name: str) -> str:
-    """A pattern for the names of a matrix's parts: `x._weight_{}` for `x.weight`."""
+def _stored_names(name: str) -> list[str]:
+    """Of a matrix's parts: `x._weight_qdata` … for `x.weight`."""
     module, _, last = name.rpartition(".")
-    return f"{module}._{last}_{{}}"
+    return [f"{module}._{last}_{part}" for part in _PARTS]
 
 
 def _described(files: TensorFiles) -> dict[str, dict[str, Any]]:
@@ -208,22 +207,21 @@ def _read_matrix(name: str, described: dict[str, Any], files: TensorFiles) -> St
     kind = str(described["_type"])
     if kind not in _STORED_AS:
         raise FolderError(f"{name} is quantized as {kind}, which weft does not read. It reads {', '.join(_STORED_AS)}.")
-    for part in _PARTS:
-        stored = _stored_name(name).format(part)
+    names = _stored_names(name)
+    for part, stored in zip(_PARTS, names, strict=True):
         if stored not in files.shapes and (kind, part) != ("Int8Tensor", "zero_point"):
             raise FolderError(f"The weights lack {stored}.")
         allowed = {"qdata": _STORED_AS[kind], "scale": tuple(FLOAT_TYPES), "zero_point": ("I8", *FLOAT_TYPES)}[part]
         if stored in files.shapes and (found := files.stored_as(stored)) not in allowed:
             raise FolderError(f"{stored} is stored as {found}, not as {' or '.join(sorted(allowed))}.")
-    stored_shape = files.shapes[_stored_name(name).format("qdata")]
+    stored_shape = files.shapes[names[0]]
     if len(stored_shape) != 2:
         raise FolderError(f"{name} is quantized, but it has {len(stored_shape)} dimensions; matrices have 2.")
     rows, columns = stored_shape[0], stored_shape[1] * (2 if kind == "Int4Tensor" else 1)
     bits = _bits(name, kind, described)
     group = _group(name, described.get("block_size"), columns, bits)
     scales = (rows, columns // group)
-    for part in _PARTS[1:]:
-        stored = _stored_name(name).format(part)
+    for stored in names[1:]:
         wanted = scales[::-1] if kind == "Int4Tensor" else scales
         if stored in files.shapes and files.shapes[stored] != wanted:
             raise FolderError(f"{stored} has shape {files.shapes[stored]}; its matrix makes it {wanted}.")

@@ -110,9 +110,9 @@ def put_quantized(network: nn.Module, name: str, weight: QuantizedWeight) -> Non
         if matrix(module) is not shared:
             continue
         if isinstance(module, nn.Linear | QuantizedLinear):
-            network.set_submodule(place, QuantizedLinear(weight, module.bias))
+            network.set_submodule(place, QuantizedLinear(weight, module.bias).train(module.training))
         elif isinstance(module, nn.Embedding | QuantizedEmbedding):
-            network.set_submodule(place, QuantizedEmbedding(weight))
+            network.set_submodule(place, QuantizedEmbedding(weight).train(module.training))
 
 
 def quantized_modules(network: nn.Module) -> dict[str, "QuantizedLinear | QuantizedEmbedding"]:
@@ -130,7 +130,8 @@ def weight_bytes(network: nn.Module) -> int:
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """x ≈ q · scale: q (rows, depth) of whole numbers from −127 to 127, in x's type; scale (rows, 1)."""
     largest = x.abs().amax(dim=-1, keepdim=True)
-    inverse = torch.where(largest >= 1e-35, 127 / largest, torch.zeros_like(largest))
+    # Divided as the C kernels do: torch computes 127 / largest as 127 · (1 / largest), which rounds twice.
+    inverse = torch.where(largest >= 1e-35, torch.full_like(largest, 127) / largest, torch.zeros_like(largest))
     return (x * inverse).round(), largest / 127
 
 

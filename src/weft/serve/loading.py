@@ -20,7 +20,7 @@ def load_models(
     limits: ServiceLimits | None = None,
 ) -> list[ServedModel]:
     """`memory`: bytes for keys and values, divided among the models that write. `draft`: a smaller model that guesses
-    for them (speculative decoding). `precision`: of what is not generated, as in `weft.load`.
+    for them (speculative decoding). `precision`: as in `weft.load`. `int8`: of what is generated.
     """
     models = {name: load(folder, precision=precision) for name, folder in folders.items()}
     guesses = None if draft is None else load(draft)

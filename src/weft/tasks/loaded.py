@@ -14,7 +14,7 @@ import torch
 
 from weft.errors import FolderError, InputError, as_path
 from weft.folders import known_facts
-from weft.inference.precision import set_precision
+from weft.inference.precision import computing_precision, set_precision
 from weft.interchange.folder import Description, read_model
 from weft.interchange.pooling import Pooling, read_pooling
 from weft.model.network import Network, count_parameters
@@ -38,14 +38,11 @@ class LoadedModel:
         facts: dict[str, Any] | None = None,
         folder: Path | None = None,
         task: str | None = None,
-        precision: str = "fp32",
     ) -> None:
-        """`facts`: its weft.json. `folder`: where it was read. `task`: default: the one it was tuned for. `precision`:
-        in which numbers it computes.
-        """
+        """`facts`: its weft.json. `folder`: where it was read. `task`: default: the one it was tuned for."""
         self.network, self.description, self._tokenizer = network, description, tokenizer
         self.pooling, self.facts, self.folder = pooling or Pooling(), facts or {}, folder
-        self._task_name, self.precision = task, precision
+        self._task_name = task
 
     @classmethod
     def load(
@@ -60,7 +57,8 @@ class LoadedModel:
         chosen = _checked_device(device)
         network, description = read_model(folder)
         parts = read_tokenizer(folder), read_pooling(folder), known_facts(folder), folder, task
-        return cls(network.to(chosen), description, *parts, precision=set_precision(network, precision))
+        set_precision(network.to(chosen), precision)
+        return cls(network, description, *parts)
 
     def to(self, device: str | torch.device) -> Self:
         """Move the weights: "cpu", "cuda", "cuda:1", or "auto" for the GPU if there is one. Returns the model."""
@@ -71,6 +69,11 @@ class LoadedModel:
     @property
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
+
+    @property
+    def precision(self) -> str:
+        """In which numbers it computes: fp32, bf16, int8; or those that it is stored in: int8, int4."""
+        return computing_precision(self.network)
 
     @property
     def family(self) -> str:
@@ -131,7 +134,7 @@ class LoadedModel:
         if name in (None, self._task_name):
             return self
         given = self.network, self.description, self._tokenizer, self.pooling, self.facts, self.folder, name
-        return LoadedModel(*given, precision=self.precision)
+        return LoadedModel(*given)
 
     @cached_property
     def task_network(self) -> Network:
