@@ -34,7 +34,7 @@ class Ours:
         schedule, optimizer = Schedule(10**6, "linear"), OptimizerSpec("adamw", rate, DECAY)
         self.spec = TrainSpec(10**6, samples, schedule, optimizer, precision=precision)
         self.engine = Engine(Step(self.network, objective, precision), optimizer)
-        self.batches_of = StepBatches([objective], Order((len(objective),), (1.0,), 0), self.spec)
+        self.pieces_of = StepBatches([objective], Order((len(objective),), (1.0,), 0), self.spec)
         self.step = 0
 
     def prepare(self, steps: int) -> None:
@@ -43,8 +43,9 @@ class Ours:
     def train(self, steps: int) -> tuple[int, float]:
         tokens, flops = 0, 0.0
         for _ in range(steps):
-            (batch,) = self.batches_of(self.step)
-            self.engine.take_step([batch], self.step, self.spec.schedule(self.step))
+            (piece,) = self.pieces_of(self.step)
+            (batch,) = piece.batches
+            self.engine.take_step([piece], self.step, self.spec.schedule(self.step))
             self.step += 1
             tokens += len(batch.packed.tokens)
             flops += training_flops(self.network, batch.packed, None, batch.scored)

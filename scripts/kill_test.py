@@ -1,8 +1,10 @@
 """Kill a training run many times, at random moments and during saves, and resume it each time.
 
     python scripts/kill_test.py --kills 50
+    python scripts/kill_test.py --kills 30 --processes 1 2 4 8
 
-At the end the weights must have the same bytes, and the metrics the same numbers, as those of an uninterrupted run.
+With --processes, each start has one of these numbers of processes, at random; one of them, or all, are killed. At the
+end the weights must have the same bytes, and the metrics the same numbers, as those of an unbroken run in one process.
 Pre-training: a GPT, a BERT with next-sentence prediction and a T5, with dropout, accumulation and several epochs.
 Fine-tuning: a BERT with LoRA and a CRF that tags words, a Transformer that translates.
 """
@@ -15,7 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 BOOK = Path(__file__).parent.parent / "examples" / "alice.txt"
 SHAPE = "layers: 2, width: 32, heads: 2, dropout: 0.1"
@@ -79,21 +85,25 @@ pretrain:
     return recipe
 
 
-def start(recipe: Path, output: Path) -> subprocess.Popen:
+def start(recipe: Path, output: Path, processes: int | None = None) -> subprocess.Popen:
+    """`processes`: default: one, whose steps are not cut into pieces."""
     stage = "finetune" if recipe.stem in TASKS else "pretrain"
-    command = [sys.executable, "-m", "weft", stage, str(recipe), "-o", str(output), "--resume"]
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if (processes or 1) > 1 else []
+    settings = [f"{stage}.pieces=8", f"{stage}.threads=1"] if processes else []
+    command = [sys.executable, *launcher, "-m", "weft", stage, str(recipe), *settings, "-o", str(output), "--resume"]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
-def run_through(recipe: Path, output: Path) -> None:
-    process = start(recipe, output)
+def run_through(recipe: Path, output: Path, processes: int | None = None) -> None:
+    process = start(recipe, output, processes)
     _, said = process.communicate()
     assert process.returncode == 0, said
 
 
-def kill_once(recipe: Path, output: Path, chance: random.Random) -> bool:
+def kill_once(recipe: Path, output: Path, chance: random.Random, processes: Sequence[int | None]) -> bool:
     """Start or resume, then kill early, during a save, or later. Returns False if the run ended first."""
-    process = start(recipe, output)
+    count = chance.choice(processes)
+    process = start(recipe, output, count)
     moment = chance.choice(["early", "save", "later", "later"])
     if moment == "early":
         wait(process, lambda: False, chance.uniform(0.5, 6.0))
@@ -104,10 +114,19 @@ def kill_once(recipe: Path, output: Path, chance: random.Random) -> bool:
             wait(process, lambda: any((output / "checkpoints").glob(".step-*")), 20)
         else:
             wait(process, lambda: False, chance.uniform(0.0, 0.5))
-    process.send_signal(signal.SIGKILL)
-    _, said = process.communicate()
-    assert process.returncode in (0, -signal.SIGKILL), said
+    kill(process, one=count is not None and chance.random() < 0.5, chance=chance)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode in (0, -signal.SIGKILL) or count is not None, said
     return process.returncode != 0
+
+
+def kill(process: subprocess.Popen, *, one: bool, chance: random.Random) -> None:
+    """All processes, or one that torchrun has started; torchrun then ends the others."""
+    with suppress(psutil.NoSuchProcess):
+        launcher = psutil.Process(process.pid)
+        workers = launcher.children(recursive=True)
+        for target in [chance.choice(workers)] if one and workers else [launcher, *workers]:
+            target.kill()
 
 
 def wait(process: subprocess.Popen, reached, seconds: float) -> None:
@@ -131,14 +150,16 @@ def compare(unbroken: Path, broken: Path) -> None:
     assert losses(unbroken) == losses(broken), "the losses differ"
 
 
-def kill_and_compare(family: str, kills: int, steps: int, place: Path, seed: int = 0) -> int:
+def kill_and_compare(
+    family: str, kills: int, steps: int, place: Path, seed: int = 0, processes: Sequence[int | None] = (None,)
+) -> int:
     """Returns the number of kills that hit a running process."""
     recipe = write_recipe(family, place, steps)
-    run_through(recipe, place / "unbroken")
+    run_through(recipe, place / "unbroken", processes[0])
     chance, hits = random.Random(seed), 0
-    while hits < kills and kill_once(recipe, place / "broken", chance):
+    while hits < kills and kill_once(recipe, place / "broken", chance, processes):
         hits += 1
-    run_through(recipe, place / "broken")
+    run_through(recipe, place / "broken", processes[-1])
     compare(place / "unbroken", place / "broken")
     return hits
 
@@ -147,12 +168,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, nargs="+", default=[None], help="numbers of processes to choose from")
     options = parser.parse_args()
     families = [*RECIPES, *TASKS]
     for number, family in enumerate(families):
         kills = options.kills // len(families) + (number < options.kills % len(families))
         with tempfile.TemporaryDirectory() as place:
-            hits = kill_and_compare(family, kills, 60 + 12 * kills, Path(place), options.seed + number)
+            hits = kill_and_compare(
+                family, kills, 60 + 12 * kills, Path(place), options.seed + number, options.processes
+            )
         print(f"{family}: {hits} kills, same bytes at the end", flush=True)
         assert hits == kills, f"the run ended after {hits} kills of {kills}: give it more steps"
 

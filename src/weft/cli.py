@@ -20,7 +20,7 @@ from weft.commands.compare import compare
 from weft.commands.distil import distil
 from weft.commands.export_options import export, import_model
 from weft.commands.page_options import watch_page
-from weft.commands.printing import as_json_line, print_facts, print_lines, print_next
+from weft.commands.printing import as_json_line, print_facts, print_lines, print_next, silent_beside_first
 from weft.commands.prune import prune
 from weft.commands.quantize import quantize
 from weft.commands.serve_options import serve
@@ -165,7 +165,7 @@ def evaluate(
     task: opt.TaskOption = None,
     train: opt.BaselineFiles = None,
     column: opt.ColumnNames = None,
-    encoding: opt.Encoding = "utf-8",
+    encoding: opt.Encoding = None,
     format: opt.RowFileFormat = None,
     limit_bytes: opt.EvaluationBytes = None,
     output: opt.ReportFolder = None,
@@ -191,7 +191,7 @@ def predict(
     file: opt.RowFile = None,
     task: opt.TaskOption = None,
     column: opt.ColumnNames = None,
-    encoding: opt.Encoding = "utf-8",
+    encoding: opt.Encoding = None,
     format: opt.RowFileFormat = None,
     details: opt.AllLabels = False,
     with_text: opt.WithText = False,
@@ -208,7 +208,7 @@ def predict(
     if (file is None) == (not texts):
         raise InputError("Give either texts or --file.")
     if file is None:
-        if output is not None or resume or column or format or encoding != "utf-8":
+        if output is not None or resume or column or format or encoding:
             raise InputError("--output, --resume, --column, --encoding and --format need --file.")
         answers = predict_given(model, texts, task, details=details, with_text=with_text, precision=precision)
         if as_json:
@@ -353,8 +353,9 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII terminal must not fail on a Chinese name
     try:
-        if app(arguments, standalone_mode=False) == 130:  # typer catches Ctrl-C and returns its code
-            raise KeyboardInterrupt
+        with silent_beside_first():
+            if app(arguments, standalone_mode=False) == 130:  # typer catches Ctrl-C and returns its code
+                raise KeyboardInterrupt
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             say(traceback.format_exc())

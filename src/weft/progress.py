@@ -7,7 +7,7 @@ file. `track` follows an iterable. `Gauge` follows work that is counted by hand,
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, Self, TypeVar
 
 from weft.terminal import escape_controls
@@ -18,8 +18,24 @@ _LOG_SECONDS = (5.0, 60.0)  # between two lines: at first, and at most
 _LOG_SHARE = 0.1  # of the time so far that passes between two lines
 
 
+_is_quiet = False
+
+
+@contextmanager
+def quieted(wanted: bool = True) -> Iterator[None]:
+    """Inside, nothing is said and no progress is shown. For the processes beside the first one."""
+    global _is_quiet
+    before, _is_quiet = _is_quiet, wanted
+    try:
+        yield
+    finally:
+        _is_quiet = before
+
+
 def say(sentence: str) -> None:
     """Where standard error cannot be written (a full disk, a closed pipe), the work goes on without it."""
+    if _is_quiet:
+        return
     with suppress(OSError, ValueError):
         print(escape_controls(sentence), file=sys.stderr, flush=True)
 
@@ -144,6 +160,8 @@ class _Display(Protocol):
 
 
 def _display_for(gauge: Gauge) -> _Display:
+    if _is_quiet:
+        return _LogLines(gauge)
     if is_notebook():
         return _NotebookLine(gauge)
     return _TerminalBar(gauge) if sys.stderr.isatty() else _LogLines(gauge)
@@ -164,7 +182,7 @@ class LiveLine:
 
     def show(self, text: str, *, stays: bool = False) -> None:
         """`stays`: the next text begins a new line."""
-        if not self.is_live:
+        if _is_quiet or not self.is_live:
             say(text)
             return
         text = escape_controls(text)

@@ -17,6 +17,7 @@ from weft.objectives.distil_tasks import IntermediateDistillation, PredictionDis
 from weft.objectives.distil_teacher import Teacher, Wanted, key_of, scores_of
 from weft.objectives.distil_text import TEXT_METHODS, TextDistillation, wanted_for_text
 from weft.objectives.objective import Batch, head_scores
+from weft.train.batches import StepPiece
 from weft.train.engine import Engine
 from weft.train.optimizers import OptimizerSpec
 from weft.train.step import Step
@@ -163,7 +164,7 @@ def test_a_teacher_is_neither_trained_nor_saved():
     assert not teacher.training
     engine = Engine(Step(student, objective), OptimizerSpec())
     for step in range(2):
-        engine.take_step([objective.batch([0, 1, 2, 3], [0] * 4, 0)], step)
+        engine.take_step([StepPiece(0, [objective.batch([0, 1, 2, 3], [0] * 4, 0)])], step)
     assert all(torch.equal(before[name], tensor) for name, tensor in teacher.state_dict().items())
     assert len(list(engine.step.parameters())) == len(list(student.parameters()))
 
@@ -176,7 +177,9 @@ def test_projections_learn_and_go_away():
     assert torch.equal(in_teacher_width(student, "hidden", x)[:, ::2], x)  # first, each dimension is put into its place
     objective = OBJECTIVES["intermediate"](student, teacher)
     engine = Engine(Step(student, objective), OptimizerSpec(learning_rate=1e-2))
-    losses = [engine.take_step([objective.batch([0, 1, 2, 3], [0] * 4, 0)], step)[0] for step in range(20)]
+    losses = [
+        engine.take_step([StepPiece(0, [objective.batch([0, 1, 2, 3], [0] * 4, 0)])], step)[0] for step in range(20)
+    ]
     assert losses[-1] < losses[0]
     assert not torch.equal(in_teacher_width(student, "hidden", x)[:, ::2], x)
     remove_projections(student)

@@ -24,7 +24,7 @@ def test_each_epoch_has_every_sample_once_across_batches(size, seed, batch):
 def test_processes_share_the_very_batch_of_one_process(step, processes, seed):
     order = Order((977, 31), (0.7, 0.3), seed)
     alone = order.batch(step, 16)
-    parts = [order.batch(step, 16, process=process, processes=processes) for process in range(processes)]
+    parts = [order.batch(step, 16, part=part, parts=processes) for part in range(processes)]
     assert [
         place for rank in range(16) for place in parts[rank % processes][rank // processes : rank // processes + 1]
     ] == alone

@@ -16,6 +16,7 @@ from weft.recipe.file import read_recipe
 from weft.recipe.recipe import Recipe
 from weft.tokens.order import Order
 from weft.train.batches import StepBatches
+from weft.train.engine import piece_seed
 from weft.train.loop import Hooks, train
 from weft.train.optimizers import OptimizerSpec
 from weft.train.pretrain import pretrain
@@ -62,37 +63,43 @@ def run(folder, processes=None, settings=None, **options):
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
 def test_the_slices_of_all_processes_are_the_whole_batch(world):
     def samples(processes):
-        batches_of = StepBatches([Counting()], Order((40,), (1.0,), 5), spec(accumulation=2), processes)
-        return [row[0].item() for batch in batches_of(3) for row in batch.packed.split(batch.packed.tokens)]
+        settings = spec(accumulation=2, pieces=6)
+        pieces_of = StepBatches([Counting()], Order((40,), (1.0,), 5), settings, processes)
+        batches = [batch.packed for piece in pieces_of(3) for batch in piece.batches]
+        return [row[0].item() for batch in batches for row in batch.split(batch.tokens)]
 
     parts = [samples(Processes(rank, world, "cpu")) for rank in range(world)]
     assert sorted(chain(*parts)) == sorted(samples(Processes(device="cpu")))
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert max(map(len, parts)) - min(map(len, parts)) <= 2  # samples; a piece has two
 
 
-def test_two_processes_train_as_one_and_only_the_first_writes(tmp_path):
-    alone, expected = run(tmp_path / "alone")
-    found = run_as_processes(2, lambda processes: run(tmp_path / str(processes.rank), processes))
+@pytest.mark.parametrize(("world", "pieces"), [(2, 2), (2, 8), (3, 8), (4, 4), (5, 6)])
+def test_processes_train_as_one_to_the_bit_and_only_the_first_writes(world, pieces, tmp_path):
+    settings = spec(pieces=pieces)
+    alone, expected = run(tmp_path / "alone", settings=settings)
+    found = run_as_processes(world, lambda processes: run(tmp_path / str(processes.rank), processes, settings))
     assert not (tmp_path / "1").exists()
     for network, state in found:
-        assert (state.step, state.tokens, state.best) == (expected.step, expected.tokens, expected.best)
-        assert state.best_loss == pytest.approx(expected.best_loss, rel=1e-5)
-        for name, parameter in alone.named_parameters():
-            torch.testing.assert_close(network.get_parameter(name), parameter, atol=1e-5, rtol=1e-4)
-    (first, _), (second, _) = found
-    assert all(map(torch.equal, first.parameters(), second.parameters()))
-    losses = [
-        [json.loads(line)["loss"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        for name in ("alone", "0")
-    ]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+        assert state == expected
+        assert all(map(torch.equal, network.parameters(), alone.parameters()))
+    logs = [read_metrics(tmp_path / name) for name in ("alone", "0")]
+    kept = ("loss", "grad_norm", "tokens", "validation_loss")
+    one, several = ([[line.get(key) for key in kept] for line in log] for log in logs)
+    assert several == one
     assert (tmp_path / "0/checkpoints/step-000004").is_dir()
+
+
+def test_pieces_hardly_change_the_result(tmp_path):
+    whole, _ = run(tmp_path / "whole")
+    cut, _ = run(tmp_path / "cut", settings=spec(pieces=4))
+    for name, parameter in whole.named_parameters():
+        torch.testing.assert_close(cut.get_parameter(name), parameter, atol=1e-5, rtol=1e-4)
 
 
 def test_all_processes_stop_together_for_the_first_ones_reason(tmp_path):
     def states(processes):
         rule = (lambda facts, state: "enough") if processes.is_first else (lambda facts, state: None)
-        return run(tmp_path / str(processes.rank), processes, hooks=Hooks(stop_rules=[rule]))[1]
+        return run(tmp_path / str(processes.rank), processes, spec(pieces=2), hooks=Hooks(stop_rules=[rule]))[1]
 
     assert [(state.step, state.stopped) for state in run_as_processes(2, states)] == [(2, "enough")] * 2
 
@@ -105,15 +112,16 @@ def test_validation_in_parts_is_validation_of_everything():
         assert found == pytest.approx(whole)
 
 
-def test_more_processes_than_samples_are_refused(tmp_path):
-    with pytest.raises(RecipeError, match="12 samples, fewer than the 13 processes"):
-        run(tmp_path, Processes(0, 13, "cpu"))
+def test_more_pieces_than_samples_and_more_processes_than_pieces_are_refused(tmp_path):
+    with pytest.raises(RecipeError, match="12 samples, fewer than its 13 pieces"):
+        run(tmp_path, settings=spec(pieces=13))
+    with pytest.raises(RecipeError, match="4 pieces, fewer than the 5 processes"):
+        run(tmp_path, Processes(0, 5, "cpu"), spec(pieces=4))
 
 
-def test_dropout_differs_between_processes_and_the_first_keeps_the_seed_of_one():
-    seeds = [Processes(rank, 8, "cpu").step_seed(3, step) for rank in range(8) for step in range(20)]
+def test_dropout_differs_between_pieces():
+    seeds = [piece_seed(3, step, piece) for piece in range(8) for step in range(20)]
     assert len(set(seeds)) == len(seeds)
-    assert seeds[:20] == [Processes(device="cpu").step_seed(3, step) for step in range(20)]
 
 
 def test_what_processes_agree_on():

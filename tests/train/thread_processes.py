@@ -35,6 +35,14 @@ class ThreadProcesses(Processes):
         for place, tensor in enumerate(tensors):
             tensor.copy_(sum(of_one[place] for of_one in of_all))
 
+    def swap(self, parts, rows):
+        received = [of_one[self.rank].clone() for of_one in self.gather(list(parts))]
+        assert [len(part) for part in received] == list(rows)
+        return received
+
+    def collect(self, share):
+        return torch.cat(self.gather(share))
+
 
 def run_as_processes(world: int, work: Callable[[Processes], Any]) -> list[Any]:
     """What `work` returns in each process. An error in one ends them all."""

@@ -1,16 +1,30 @@
 """How results are printed: as a table for people, or as one line of JSON."""
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
+from weft.progress import quieted, say
 from weft.terminal import CONTROL_CHARACTERS, escape_controls
+
+
+@contextmanager
+def silent_beside_first() -> Iterator[None]:
+    """Of the processes that torchrun starts, only the first one speaks. The others may still report errors."""
+    if os.environ.get("RANK", "0") == "0":
+        yield
+        return
+    with quieted(), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        yield
 
 
 def print_next(command: str, hint: str = "", *, quiet: bool) -> None:
     if not quiet:
-        print(escape_controls(f"{hint} Next: {command}".lstrip()), file=sys.stderr)
+        say(f"{hint} Next: {command}".lstrip())
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:

@@ -1,6 +1,6 @@
 """`weft pretrain`, `weft finetune` and `weft distil`, also `weft.pretrain(...)` and so on in Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,7 @@ def pretrain_recipe(
     """
     from weft.train.pretrain import pretrain
 
-    read, base, folder = _opened(recipe, overrides, output, resume=resume)
-    return RunResults(pretrain(read, base, folder, resume=resume))
+    return _run_together(pretrain, recipe, overrides, output, resume=resume)
 
 
 def finetune_recipe(
@@ -50,8 +49,7 @@ def finetune_recipe(
     """
     from weft.tasks.learning.finetune import finetune
 
-    read, base, folder = _opened(recipe, overrides, output, resume=resume)
-    return RunResults(finetune(read, base, folder, resume=resume))
+    return _run_together(finetune, recipe, overrides, output, resume=resume)
 
 
 def distil_recipe(
@@ -64,8 +62,24 @@ def distil_recipe(
     """
     from weft.compress.distil.run import distil_model
 
-    read, base, folder = _opened(recipe, overrides, output, resume=resume)
-    return RunResults(distil_model(read, base, folder, resume=resume))
+    return _run_together(distil_model, recipe, overrides, output, resume=resume)
+
+
+def _run_together(
+    stage: Callable[..., dict[str, Any]],
+    recipe: RecipeSource,
+    overrides: Overrides,
+    output: str | Path | None,
+    *,
+    resume: bool,
+) -> RunResults:
+    """Run a stage in the processes that torchrun has started, or in this one alone."""
+    from weft.train.process_group import is_restarted, joined_processes
+
+    with joined_processes() as processes:
+        read, base, folder = _opened(recipe, overrides, output, resume=resume)
+        resume = resume or (is_restarted() and processes.broadcast(bool(known_facts(folder))))
+        return RunResults(stage(read, base, folder, resume=resume, processes=processes))
 
 
 def open_recipe(recipe: RecipeSource, overrides: Overrides = ()) -> tuple[Recipe, Path]:

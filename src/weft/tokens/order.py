@@ -2,7 +2,7 @@
 
 Samples are numbered through the whole training, epoch after epoch; each epoch is a new keyed shuffle. Several sources
 are mixed in rounds. Each round has a fixed number of slots for each source, in shuffled order, so the mixture is exact
-in every round and training can start at any sample. Processes take every n-th sample of the same global batch.
+in every round and training can start at any sample. A part of a step takes every n-th of its samples.
 """
 
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ class Order:
         if len(self.weights) != len(self.sizes) or min(self.weights) <= 0:
             raise RecipeError("Each source needs a weight above 0.")
 
-    def batch(self, step: int, size: int, *, process: int = 0, processes: int = 1) -> list[SampleIndex]:
-        """This process's samples of step `step` with a global batch of `size`."""
-        return self[np.arange(step * size + process, (step + 1) * size, processes)]
+    def batch(self, step: int, size: int, *, part: int = 0, parts: int = 1) -> list[SampleIndex]:
+        """The samples of step `step`, which has `size` of them; or one of several parts of them."""
+        return self[np.arange(step * size + part, (step + 1) * size, parts)]
 
     def __getitem__(self, numbers: Sequence[int] | np.ndarray) -> list[SampleIndex]:
         """The n-th samples of the whole training, for each n in `numbers`."""

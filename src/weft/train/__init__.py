@@ -10,11 +10,13 @@ budget            20m, 2000 steps, 50M tokens, 3 epochs
 plan/             fills in what a recipe leaves open: rules, and measurements of this machine
 
 loop              the one training loop
-batches           the batches of a step
+batches           the batches of a step, in pieces
 prefetch          batches made ahead in a thread
 step              the loss of a batch as one module
 engine            backward, clipping, optimizers, checkpoints
+gradients         the gradients of a step's pieces, added along a fixed tree
 processes         what several processes agree on
+process_group     the processes that torchrun has started
 state             what a run remembers from step to step
 spec              the settings of the loop
 schedules         step -> learning rate

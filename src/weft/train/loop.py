@@ -21,7 +21,7 @@ from weft.model.kernel_report import kernel_lines
 from weft.model.network import Network
 from weft.objectives.objective import Batch, Objective
 from weft.tokens.order import Order
-from weft.train.batches import StepBatches
+from weft.train.batches import StepBatches, StepPiece
 from weft.train.checkpoints import CHECKPOINTS
 from weft.train.engine import Diverged, Engine
 from weft.train.prefetch import Prefetcher
@@ -90,21 +90,24 @@ def train(
     """
     network.train()
     processes = processes or Processes()
-    if spec.samples < processes.world:
-        raise RecipeError(f"A step has {spec.samples} samples, fewer than the {processes.world} processes. Add some.")
+    if spec.samples < spec.pieces:
+        raise RecipeError(f"A step has {spec.samples} samples, fewer than its {spec.pieces} pieces. Add some.")
+    if spec.pieces < processes.world:
+        raise RecipeError(f"A step has {spec.pieces} pieces, fewer than the {processes.world} processes. Set more.")
     loop = _Loop(network, objectives, spec, folder, validation, hooks or Hooks(), processes)
     if resume:
         loop.restore()
     made, device = StepBatches(objectives, order, spec, processes), loop.engine.step.device
 
-    def make(step: int) -> list[Batch]:
-        return [batch.to(device, non_blocking=True) for batch in made(step)]
+    def make(step: int) -> list[StepPiece]:
+        pieces = made(step)
+        return [StepPiece(number, [one.to(device, non_blocking=True) for one in batches]) for number, batches in pieces]
 
     with closing(loop.open_log()), stop_signals() as asked:
         ahead = Prefetcher(make, loop.state.step) if prefetches(device.type) else nullcontext(make)
-        with ahead as batches_of:
+        with ahead as pieces_of:
             try:
-                interrupted = loop.run(batches_of, asked)
+                interrupted = loop.run(pieces_of, asked)
             except Diverged as error:  # the log should tell why it ends here
                 loop.log.note(str(error))
                 raise
@@ -137,7 +140,9 @@ class _Loop:
         self.network, self.objective, self.spec, self.folder = network, objectives[0], spec, folder
         self.validation, self.hooks, self.processes = validation, hooks, processes
         step = Step(network, self.objective, spec.precision)
-        self.engine = Engine(step, spec.optimizer, clip=spec.clip, seed=spec.seed, processes=processes)
+        self.engine = Engine(
+            step, spec.optimizer, clip=spec.clip, seed=spec.seed, pieces=spec.pieces, processes=processes
+        )
         self.rules = [*hooks.stop_rules, *([] if spec.patience is None else [patience_rule(spec.patience)])]
         self.state = TrainState()
         self.log: TrainingLog = SilentLog(folder, 0, spec.steps)
@@ -159,11 +164,11 @@ class _Loop:
             self.log.note(line)
         return self.log
 
-    def run(self, batches_of: Callable[[int], list[Batch]], asked: Callable[[], bool]) -> bool:
+    def run(self, pieces_of: Callable[[int], list[StepPiece]], asked: Callable[[], bool]) -> bool:
         """Take steps until the run is over. Returns whether it was interrupted."""
         while self.state.step < self.spec.steps and self.state.stopped is None:
             self._retime()
-            facts = self._take_step(batches_of)
+            facts = self._take_step(pieces_of)
             is_last = self.state.step == self.spec.steps
             validated = self._validate(facts, is_last)
             if validated or is_last or self.state.step % self.spec.log_every == 0:
@@ -185,11 +190,12 @@ class _Loop:
             self.spec = self.hooks.retime(step, self.log.seconds / (step - first))
             self.log.steps = self.spec.steps
 
-    def _take_step(self, batches_of: Callable[[int], list[Batch]]) -> dict[str, Any]:
+    def _take_step(self, pieces_of: Callable[[int], list[StepPiece]]) -> dict[str, Any]:
         began, step = time.perf_counter(), self.state.step
-        batches = batches_of(step)
+        pieces = pieces_of(step)
         rate = self.spec.schedule(step)
-        loss, norm = self.engine.take_step(batches, step, rate)
+        loss, norm = self.engine.take_step(pieces, step, rate)
+        batches = [batch for piece in pieces for batch in piece.batches]
         tokens = sum(len(batch.packed.tokens) for batch in batches)
         flops = sum(training_flops(self.network, batch.packed, batch.decoder, batch.scored) for batch in batches)
         whole = self.processes.add_up({"tokens": tokens, "flops": flops})

@@ -31,6 +31,7 @@ class PretrainInputs:
     data: TokenizedCorpus
     kind: ObjectiveKind
     device: str = field(default_factory=local_device)
+    world: int = 1  # number of processes
 
     def build(self, model: ModelSection, plan: PretrainPlan) -> Built:
         length, dropout, seed = plan.sequence_length, plan.dropout, plan.seed
@@ -73,4 +74,5 @@ class PretrainInputs:
 def loop_settings(plan: PretrainPlan | FinetunePlan) -> dict[str, Any]:
     """The settings of TrainSpec that pre-training and fine-tuning plans name alike."""
     same = ("accumulation", "clip", "log_every", "validate_every", "checkpoint_every", "keep", "patience")
-    return {**{name: getattr(plan, name) for name in same}, "precision": getattr(torch, plan.precision)}
+    found = {name: getattr(plan, name) for name in same}
+    return {**found, "pieces": plan.pieces or 1, "precision": getattr(torch, plan.precision)}

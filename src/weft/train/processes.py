@@ -4,8 +4,8 @@
 samples of the global batch a process takes, over how many items a loss is averaged, whether to stop, and who writes.
 The first process alone claims the run folder, trains the tokenizer, writes tokens, plans, logs, saves and reports.
 
-A group of several processes overrides two methods, `gather` and `sum_`. If a process fails, its launcher must end the
-others; they wait for it.
+A group of several processes overrides `gather`, `sum_`, `swap` and `collect`. If a process fails, its launcher must end
+the others; they wait for it.
 """
 
 from collections import Counter
@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from weft.progress import say
+
+PIECES = 8  # of a step, if several processes share it
 
 _T = TypeVar("_T")
 
@@ -40,6 +41,23 @@ class Processes:
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over all processes."""
+
+    def swap(self, parts: Sequence[Tensor], rows: Sequence[int]) -> list[Tensor]:
+        """Send `parts[r]` to process r. Returns what each process sent here, by rank; r sends `rows[r]` rows."""
+        return list(parts)
+
+    def collect(self, share: Tensor) -> Tensor:
+        """The shares of all processes, which are equally long, end to end."""
+        return share
+
+    def default_pieces(self) -> int:
+        """That a step is cut into. Any number of processes up to this reaches the same result."""
+        return 1 if self.world == 1 else max(PIECES, self.world)
+
+    def own_pieces(self, pieces: int, rank: int | None = None) -> range:
+        """The pieces of a step that this process computes, or that of another rank: neighbours, and evenly shared."""
+        rank = self.rank if rank is None else rank
+        return range(rank * pieces // self.world, (rank + 1) * pieces // self.world)
 
     @property
     def is_first(self) -> bool:
@@ -64,11 +82,6 @@ class Processes:
             for name, number in each.items():
                 total[name] += number  # type: ignore[assignment]
         return dict(total)
-
-    def step_seed(self, seed: int, step: int) -> int:
-        """The seed of dropout: different in every step and every process."""
-        key = [seed, step] if self.is_first else [seed, step, self.rank]
-        return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
 
     @contextmanager
     def first_goes_ahead(self) -> Iterator[None]:

@@ -15,7 +15,8 @@ class TrainSpec:
     schedule: Schedule
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     seed: int = 0
-    accumulation: int = 1  # pieces that a process cuts its samples of a step into, to save memory
+    pieces: int = 1  # that a step is cut into. The result depends on it, not on the number of processes
+    accumulation: int = 1  # parts that each piece is cut into, to save memory
     clip: float = 1.0  # largest gradient norm
     precision: torch.dtype = torch.float32  # of matrix products; weights are always fp32
     log_every: int = 10

@@ -4,13 +4,15 @@ Validation batches stay the same throughout a run: the same samples, evenly spre
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from weft.errors import InputError
 from weft.model.network import Network
 from weft.objectives.causal import Causal
 from weft.objectives.objective import Batch, Objective, head_scores
@@ -39,25 +41,29 @@ def validate(
     was_training = network.training
     network.eval()
     device = next(network.parameters()).device
-    sums: dict[str, Tensor] = {}
-    counts: dict[str, int] = {}
+    found: list[dict[str, Tensor]] = []
+    counts: list[dict[str, float]] = []
     for batch in islice(batches, processes.rank, None, processes.world):
         with matmul_precision(device, precision):
-            found = scores(network, batch.to(device, non_blocking=True))
-        for key, value in found.items():
-            sums[key] = sums[key] + value.double() if key in sums else value.double()
-        for kind, count in batch.counts.items():
-            counts[kind] = counts.get(kind, 0) + count
+            found.append(scores(network, batch.to(device, non_blocking=True)))
+        counts.append({f"count/{kind}": count for kind, count in batch.counts.items()})
     network.train(was_training)
-    values = torch.stack(list(sums.values())).tolist() if sums else []  # one transfer from the device
-    total = processes.add_up(
-        {**dict(zip(sums, values, strict=True)), **{f"count/{kind}": counts[kind] for kind in counts}}
-    )
+    numbers = [value.double() for one in found for value in one.values()]
+    values = iter(torch.stack(numbers).tolist() if numbers else [])  # one transfer from the device
+    own = [{key: next(values) for key in one} | count for one, count in zip(found, counts, strict=True)]
+    total: dict[str, float] = defaultdict(float)
+    # In the order of the batches, so that the sum does not depend on the number of processes.
+    for turn in zip_longest(*processes.gather(own)):
+        for one in filter(None, turn):
+            for key, value in one.items():
+                total[key] += value
     return _means(total)
 
 
 def _means(total: dict[str, float]) -> dict[str, float]:
     kinds = [key.partition("/")[2] for key in total if key.startswith("count/")]
+    if not all(total[f"count/{kind}"] for kind in kinds):
+        raise InputError("No token of the held-out text can be predicted: the tokenizer does not know this text.")
     losses = {kind: total[f"loss/{kind}"] / total[f"count/{kind}"] for kind in kinds}
     facts = {"validation_loss": sum(losses.values())}
     for kind in kinds:

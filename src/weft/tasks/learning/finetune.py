@@ -111,7 +111,16 @@ def _plan(
     if plan is None:
         held_out = given.task.inputs(given.splits.validation.examples, input_spec)
         length = input_spec.most_tokens
-        plan = make_finetune_plan(given.section, given.base, given.task, built.network, inputs, length, held_out)
+        plan = make_finetune_plan(
+            given.section,
+            given.base,
+            given.task,
+            built.network,
+            inputs,
+            length,
+            held_out,
+            processes=given.processes,
+        )
         _save_plan(folder, recipe, given.base, plan)
     return plan
 

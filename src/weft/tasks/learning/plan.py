@@ -26,6 +26,7 @@ from weft.train.budget import Budget, read_budget, steps_of
 from weft.train.optimizers import OptimizerSpec
 from weft.train.plan.trial import Precision, faster_precision, step_times
 from weft.train.pretrain_inputs import loop_settings
+from weft.train.processes import Processes
 from weft.train.schedules import Schedule
 from weft.train.spec import TrainSpec
 from weft.train.validation import validate
@@ -70,17 +71,21 @@ def make_finetune_plan(
     length: int,
     held_out: Sequence[Input],
     objective: Objective | None = None,
+    processes: Processes | None = None,
 ) -> FinetunePlan:
     """`inputs`, `held_out`: what the network reads in training and in validation. `length`: most tokens of an input.
     `objective`: whose steps are timed. Default: the task's.
     """
+    processes = processes or Processes()
     plan = _with_defaults(section, base, task, network, len(inputs), length)
+    if plan.pieces is None and processes.world > 1:
+        plan = plan.model_copy(update={"pieces": min(processes.default_pieces(), plan.batch)})
     times: dict[Precision, list[float]] = {}
 
     def time_steps(precision: Precision) -> list[float]:
         trial = plan.model_copy(update={"precision": precision})
         learned = TaskObjective(task, inputs, smoothing=plan.label_smoothing) if objective is None else objective
-        times[precision] = _step_times(trial, network, learned)
+        times[precision] = _step_times(trial, network, learned, processes.world)
         return times[precision]
 
     if section.precision is None:
@@ -193,8 +198,8 @@ def _steps_of(budget: Budget, plan: FinetunePlan, inputs: Sequence[Input]) -> in
     )
 
 
-def _step_times(plan: FinetunePlan, network: Network, objective: Objective) -> list[float]:
+def _step_times(plan: FinetunePlan, network: Network, objective: Objective, world: int) -> list[float]:
     """On a copy of the network: a run depends on its seed alone."""
     spec = train_spec(plan.model_copy(update={"budget": "1 steps"}), plan.seed)
     order = Order((len(objective),), (1.0,), plan.seed)
-    return step_times(copy.deepcopy(network), [objective], order, spec, TRIAL_SECONDS)
+    return step_times(copy.deepcopy(network), [objective], order, spec, TRIAL_SECONDS, world)

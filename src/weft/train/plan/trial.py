@@ -4,7 +4,7 @@ itself stays a function of its seed.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Literal
 
@@ -121,21 +121,23 @@ def _times(model: ModelSection, plan: PretrainPlan, inputs: PretrainInputs, seco
 def _times_of(network: Network, plan: PretrainPlan, inputs: PretrainInputs, seconds: float) -> list[float]:
     objectives, spec = inputs.objectives("train", plan), inputs.spec(plan)
     order = Order(tuple(map(len, objectives)), inputs.data.weights, spec.seed)
-    return step_times(network, objectives, order, spec, seconds)
+    return step_times(network, objectives, order, spec, seconds, inputs.world)
 
 
 def step_times(
-    network: Network, objectives: Sequence[Objective], order: Order, spec: TrainSpec, seconds: float
+    network: Network, objectives: Sequence[Objective], order: Order, spec: TrainSpec, seconds: float, world: int = 1
 ) -> list[float]:
-    """Seconds of each of some training steps. They change the network."""
-    engine = Engine(
-        Step(network.train(), objectives[0], spec.precision), spec.optimizer, clip=spec.clip, seed=spec.seed
-    )
-    batches_of = StepBatches(objectives, order, spec)
+    """Seconds of each of some training steps. They change the network. With several processes, only the share of one
+    is computed; what they send each other is not measured.
+    """
+    spec = replace(spec, samples=max(1, spec.samples // world), pieces=max(1, spec.pieces // world))
+    step_of_network = Step(network.train(), objectives[0], spec.precision)
+    engine = Engine(step_of_network, spec.optimizer, clip=spec.clip, seed=spec.seed, pieces=spec.pieces)
+    pieces_of = StepBatches(objectives, order, spec)
 
     def take_step(step: int) -> float:
         began = time.perf_counter()
-        engine.take_step(batches_of(step), step, spec.schedule(step))
+        engine.take_step(pieces_of(step), step, spec.schedule(step))
         return time.perf_counter() - began
 
     for step in range(2):  # the first steps allocate and compile
