@@ -1,12 +1,15 @@
 """Stages like `make`: skipped when done, continued when stopped, done anew when something changed."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+import small_tasks
+from weft.commands.compress_check import check_compression
 from weft.commands.run import run_recipe
 from weft.errors import FolderError, InputError, RecipeError
 from weft.recipe.file import read_recipe
@@ -175,6 +178,11 @@ def test_a_recipe_may_begin_with_a_model_that_is_there(chain, tmp_path):
     assert results["models"] == [trained["model"], str(tmp_path / "small/prune/model")]
     assert "card" not in results  # no test data
 
+    shutil.copytree(trained["model"], tmp_path / "alone")  # away from its run, which names the data
+    (tmp_path / "prune.yml").write_text(yaml.safe_dump({"prune": {"model": "alone", "layers": 1}}))
+    with pytest.raises(InputError, match=r"Give some data with prune\.data"):
+        run_recipe(read_recipe(tmp_path / "prune.yml"), tmp_path, tmp_path / "other")
+
 
 @pytest.mark.parametrize(
     ("changes", "words"),
@@ -189,9 +197,57 @@ def test_a_recipe_may_begin_with_a_model_that_is_there(chain, tmp_path):
         (["finetune=null", "distil=null"], "prune.model is missing"),
         (["prune.data=nowhere.csv"], "prune.data: .*nowhere.csv does not exist"),
         (["compare.data=nowhere.csv"], "compare.data: .*nowhere.csv does not exist"),
+        (["finetune.data.train=nowhere.csv"], "finetune.data.train: .*nowhere.csv does not exist"),
+        (["distil.teacher=nowhere"], "distil.teacher: .*nowhere does not exist"),
+        (["distil.student=nowhere"], "distil.student: .*nowhere does not exist"),
+        (["distil.data={train: nowhere.csv}"], "distil.data.train: .*nowhere.csv does not exist"),
+        (["distil.augment={model: nowhere}"], "distil.augment.model: .*nowhere does not exist"),
+        (["distil.augment={copies: 2}"], "distil.augment.model is missing"),
+        (["distil.cache=train.csv"], "distil.cache .*train.csv is a file"),
+        (["distil.method=minilm"], "distil.method minilm is for plain text"),
+        (["distil.student={layers: 9}"], "distil.student.layers is 9, the teacher's 2"),
+        (["distil.student={width: 24, heads: 5}"], "distil.student: bert: width 24 is not a multiple of 5 heads"),
+        (["distil.student={family: nobert}"], "no model family 'nobert'"),
+        (["prune={inner: 0.5, keep_tokens: 5}"], "prune: keep_tokens goes with vocabulary"),
+        (["prune={vocabulary: train.csv, minutes: 5}"], "prune: minutes recovers what layers"),
+        (["prune={layers: 2}"], "prune.layers is 2, more than there are: the model has 1"),
+        (["distil=null", "prune={layers: 3}"], "prune.layers is 3, more than there are: the model has 2"),
+        (["prune={inner: 129}"], "prune.inner is 129, more than there are: a layer has 128"),
+        (["quantize={bits: 4, group: 9}"], "quantize.group cannot be 9"),
+        (["finetune.model.family=lstm", "finetune.model.heads=null"], "The teacher is an LSTM"),
+        (["finetune.model.family=lstm", "finetune.model.heads=null", "distil=null"], "prune: the cells of an LSTM"),
     ],
 )
 def test_what_is_wrong_with_a_chain_is_said_before_any_training(chain, tmp_path, changes, words):
     with pytest.raises(RecipeError, match=words):
         run_recipe(read_recipe(chain, changes), tmp_path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_recipe_leaves_open_is_not_held_against_it(chain, recipe, tmp_path):
+    inherited = read_recipe(chain, ["distil.method=tinybert"])  # needs data: that of finetune
+    check_compression(inherited, tmp_path, tmp_path / "run")
+    sized_by_budget = read_recipe(recipe, ["model={family: gpt2}", "prune={layers: 99}"])
+    check_compression(sized_by_budget, tmp_path, tmp_path / "run")
+    with pytest.raises(RecipeError, match="the model has 1"):
+        check_compression(read_recipe(recipe, ["prune={layers: 99}"]), tmp_path, tmp_path / "run")
+
+
+def test_a_teacher_that_is_there_is_checked_as_a_whole_before_any_training(chain, tmp_path):
+    alone = ["distil=null", "prune=null", "quantize=null"]
+    trained = run_recipe(read_recipe(chain, alone), tmp_path, tmp_path / "run")
+    named = [f"distil.teacher={trained['model']}", "distil.augment={copies: 2}"]
+    with pytest.raises(RecipeError, match=r"distil\.augment\.model is missing"):
+        run_recipe(read_recipe(chain, named), tmp_path, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_every_stage_and_the_card_read_the_data_as_the_recipe_says(chain, tmp_path):
+    for name in ("train", "test"):
+        text = (tmp_path / f"{name}.csv").read_text().replace("day", "journée")
+        (tmp_path / f"{name}.dat").write_bytes(text.encode("latin-1"))
+    data = "finetune.data={train: train.dat, test: test.dat, format: csv, encoding: latin-1}"
+    results = run_recipe(read_recipe(chain, [data]), tmp_path, tmp_path / "run")
+    assert json.loads((tmp_path / "run/card/card.json").read_text())["count"] == 30
+    said = small_tasks.weft("evaluate", results["model"], tmp_path / "test.dat", "--encoding", "utf-8")
+    assert "not UTF-8" in said.sentence

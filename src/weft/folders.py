@@ -88,6 +88,13 @@ def check_place(path: Path, *, mark: str) -> Path:
     return path
 
 
+def check_writable(path: Path) -> None:
+    """Raises FolderError if no file can be made in the folder or, while it does not exist, in the nearest that does."""
+    with disk_errors(path):
+        near = next(place for place in (path, *path.absolute().parents) if place.exists())
+        tempfile.TemporaryFile(dir=near).close()
+
+
 def put_in_place(new: Path, path: Path, *, ours: tuple[str, ...]) -> None:
     """Replaces `path` by a finished folder in one step; see `replace_folder`. The old folder ends up at `new`."""
     mode = 0o666 & ~_UMASK

@@ -15,6 +15,7 @@ from weft.compress.card.compare import compare_models
 from weft.compress.card.model_facts import disk_bytes, memory_bytes, precision_of, short_names
 from weft.compress.card.timing import Clock
 from weft.compress.lineage import compression_steps, title_of, with_step
+from weft.errors import FolderError
 from weft.model.flops import forward_flops
 from weft.model.network import count_parameters
 from weft.model.packed import pack
@@ -197,6 +198,21 @@ def test_the_card_is_kept_in_weft_json_only_when_asked(models: list[Path], data:
     assert known["card"]["verdict"] == card.verdict and known["task"] == json.loads(before)["task"]
     assert "shown" not in known["card"]["models"][1]["against"]["agreement"]
     assert weft.load(models[1]).predict("fine")
+
+
+@pytest.mark.parametrize("name", ["card.json", "card.html"])
+def test_a_card_replaces_a_card_and_nothing_else(name: str, models: list[Path], data: Path, tmp_path: Path):
+    mine = tmp_path / "mine" / name
+    mine.parent.mkdir()
+    mine.write_text('{"contact": "me"}')
+    said = run("compare", *models, "--data", data, "-o", mine.parent, "--rounds", 1)
+    assert "is not a card" in said.sentence and mine.read_text() == '{"contact": "me"}'
+    assert "Timing" not in said.err  # it is said before the work
+    card = compare_models(models, data, rounds=1)
+    with pytest.raises(FolderError, match="is not a card"):
+        card.write(mine.parent)
+    for _ in range(2):
+        card.write(tmp_path / "card")
 
 
 def test_labels_that_only_one_model_has_are_named(models: list[Path], data: Path, folder: Path):

@@ -123,6 +123,12 @@ def test_there_is_no_picture_without_quality():
     assert picture(made_up_card(after(0, 0, 0, figures={}))) == ""
 
 
+def test_a_model_that_cannot_be_compared_is_left_out_of_the_picture():
+    whole, unknown = made_up_chain(), after(0, 0, 0, figures={})
+    with_one_more = made_up_card(models=[*whole.models, unknown])
+    assert picture(with_one_more).count("<circle") == picture(whole).count("<circle")
+
+
 def test_the_processor_is_read_as_linux_tells_it(tmp_path: Path):
     listed = tmp_path / "cpuinfo"
     listed.write_text("model name\t: AMD EPYC\nflags\t\t: fpu avx2 fma avx512f avx512_vnni avx512_bf16\n")

@@ -73,7 +73,22 @@ def test_decoders_with_different_tokenizers_are_compared_in_bits_per_byte(folder
     paths = [saved(folder, "bpe", "gpt2", positions=64), saved(folder, "other", "gpt2", tokens="bert", positions=64)]
     card = compare_models(paths, text, rounds=1)
     assert card.metric == "bits_per_byte" and "perplexity" not in card.models[1].figures
-    assert any("different tokenizers" in note for note in card.notes)
+    assert any("has another tokenizer" in note for note in card.notes)
+
+
+def test_one_other_tokenizer_takes_the_quality_from_no_other_model(folder: Path, text: Path):
+    bert, other = (saved(folder, f"masked-{kind}", "bert", tokens=kind, positions=64) for kind in ("bert", "roberta"))
+    alone = compare_models([bert, bert], text, rounds=1)
+    card = compare_models([bert, other, bert], text, rounds=1)
+    assert "loss" not in card.models[1].figures and card.models[1].against.smaller > 0
+    assert card.models[2].figures["loss"] == card.models[0].figures["loss"]
+    assert card.models[2].against.differences["loss"].value == 0
+    assert alone.models[0].figures["loss"] == pytest.approx(card.models[0].figures["loss"], rel=0.1)  # fewer windows
+    assert [note for note in card.notes if "another tokenizer" in note and "its loss cannot be compared" in note]
+    gpt, by_bytes = (saved(folder, f"gpt-{kind}", "gpt2", tokens=kind, positions=64) for kind in ("gpt2", "bert"))
+    figures = [model.figures for model in compare_models([gpt, by_bytes, gpt], text, rounds=1).models]
+    assert ["perplexity" in one for one in figures] == [True, False, True]
+    assert all("bits_per_byte" in one for one in figures)
 
 
 def test_masked_models_are_scored_on_the_same_masks(folder: Path, text: Path):
@@ -95,6 +110,7 @@ def test_encoders_without_a_head_are_compared_by_their_vectors(folder: Path, tex
     paths = [saved(folder, f"none-{seed}", "bert", "none", seed=seed, positions=64) for seed in (0, 1)]
     card = compare_models([paths[0], paths[0], paths[1]], text, rounds=1)
     assert [model.figures["cosine"] for model in card.models[:2]] == [1, 1]
+    assert card.models[1].intervals["cosine"] == (1, 1)
     first, second = (weft.load(path).embed(list(cut_pieces([TEXT], tokenizer_of("bert"), 62))) for path in paths)
     cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
     assert card.models[2].figures["cosine"] == pytest.approx(cosines.mean(), abs=1e-5)

@@ -1,15 +1,17 @@
 """New training texts by a masked language model's suggestions."""
 
 import json
+import shutil
 from functools import cache
 
 import numpy as np
 import pytest
 from distilling import distil, teacher_of
+from torch.nn.functional import cosine_similarity
 
 import weft
 from small_tasks import rows_of
-from weft.compress.distil.augment import Word, replaced_words, suggestions
+from weft.compress.distil.augment import Word, base_of, neighbours, replaced_words, suggestions
 from weft.interchange.folder import write_model
 from weft.model.network import create_network
 from weft.tasks.loaded import LoadedModel
@@ -72,11 +74,46 @@ def test_augmented_training_is_a_function_of_the_seed(teacher, masked, tmp_path)
         assert "New training texts: 3 of each of 36" in said.err
     folders = [tmp_path / name / "student/model/model.safetensors" for name in ("a", "b")]
     assert folders[0].read_bytes() == folders[1].read_bytes()
-    plain = distil(tmp_path / "c", teacher, "classify", "--json")
-    assert "New training texts" not in plain.err  # no masked language model is at hand
+    plain = distil(tmp_path / "c", teacher, "classify", "--json", augment=False)
+    assert "New training texts" not in plain.err
     assert json.loads(plain.out)["stages"]
+
+
+def test_without_a_masked_language_model_words_are_replaced_by_their_neighbours(teacher, tmp_path):
+    said = distil(tmp_path, teacher, "classify")
+    assert "New training texts: 20 of each of 36, with words alike in the teacher's embeddings" in said.err
+
+
+def test_neighbours_are_the_words_with_the_most_similar_embeddings(teacher):
+    model = LoadedModel.load(teacher)
+    table, known = model.network.embed.tokens.weight.detach(), model.tokenizer.engine.get_vocab()
+    words = {word: table[number] for word, number in known.items() if word.isalpha()}
+    found = neighbours(model, TEXTS, 3)
+    for text, row in zip(TEXTS, found, strict=True):
+        for place in row:
+            own = text[place.start : place.end].lower()
+            others = [word for word in words if word != own]
+            likeness = [float(cosine_similarity(words[own], words[other], dim=0)) for other in others]
+            assert place.candidates == tuple(others[i] for i in np.argsort(likeness)[::-1][:3])
+    assert any(found)
 
 
 def test_a_model_without_a_masked_head_is_refused(teacher, tmp_path):
     said = distil(tmp_path, teacher, "classify", augment={"model": str(teacher)})
     assert "not a masked language model" in said.sentence
+
+
+def test_a_model_with_other_tokens_is_refused_if_named_and_not_used_by_default(teacher, masked, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(masked, other)
+    text = (other / "tokenizer.json").read_text("utf-8")
+    (other / "tokenizer.json").write_text(text.replace('"film":', '"movie":'), "utf-8")
+    said = distil(tmp_path, teacher, "classify", augment={"model": str(other)})
+    assert "another tokenizer" in said.sentence
+    assert not (tmp_path / "student").exists()
+    for folder, is_used in ((masked, True), (other, False)):
+        facts = {"recipe": {"finetune": {"model": str(folder)}}}
+        copy = tmp_path / f"tuned from {folder.name}"
+        shutil.copytree(teacher, copy)
+        (copy / "weft.json").write_text(json.dumps({**json.loads((copy / "weft.json").read_text()), **facts}))
+        assert (base_of(LoadedModel.load(copy)) is not None) is is_used

@@ -67,6 +67,13 @@ def test_the_yardsticks_are_in_the_results_and_on_the_page(teacher, tmp_path):
     assert saved["results"]["yardsticks"] == results["yardsticks"]
 
 
+def test_the_student_alone_gets_some_time_however_short_the_distillation(teacher, tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.compress.distil.tasks._seconds", lambda run: 0.0)
+    said = distil(tmp_path, teacher("classify"), "classify", "--json", yardsticks=True, budget="1 steps", method="kl")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["yardsticks"]["alone"]["steps"] > 0
+
+
 @pytest.mark.parametrize("task", ["classify", "translate"])
 def test_a_cached_teacher_gives_the_same_bytes_as_a_live_one(task, teacher, tmp_path):
     tuned = teacher(task)
@@ -194,9 +201,12 @@ def test_mistakes_are_sentences(teacher, tmp_path):
     assert "distil.budget cannot be" in refusal(tmp_path / "g", tuned, budget="soon")
     assert "Nothing to learn from" in refusal(tmp_path / "h", tuned, data=None, method=None)
     assert "not for tag" in refusal(tmp_path / "i", teacher("tag"), "tag", augment={"copies": 2})
+    assert "24 is not a multiple of 5 heads" in refusal(tmp_path / "j", tuned, student={"width": 24, "heads": 5})
+    assert "does not exist" in refusal(tmp_path / "k", tuned, augment={"model": str(tmp_path / "nowhere")})
+    assert "is a file" in refusal(tmp_path / "l", tuned, cache=str(other))
     recipe = write_distil(tmp_path, tuned, "classify")
     recipe.write_text(recipe.read_text().replace("teacher:", "# teacher:"))
-    assert "teacher is missing" in command("distil", recipe, "-o", tmp_path / "j").sentence
+    assert "teacher is missing" in command("distil", recipe, "-o", tmp_path / "m").sentence
 
 
 def test_a_language_model_cannot_teach_a_task(tmp_path):
@@ -210,8 +220,8 @@ def test_the_teacher_is_not_the_output(teacher, tmp_path):
     run = teacher("classify").parent
     recipe = write_distil(tmp_path, teacher("classify"), "classify")
     before = (run / "model/model.safetensors").read_bytes()
-    assert "lies in the run folder" in command("distil", recipe, "-o", run).sentence
-    assert "lies in the run folder" in command("distil", recipe, "-o", run / "model").sentence
+    assert "contains the model" in command("distil", recipe, "-o", run).sentence
+    assert "is the model" in command("distil", recipe, "-o", run / "model").sentence
     assert (run / "model/model.safetensors").read_bytes() == before
 
 
@@ -249,4 +259,5 @@ def test_an_int8_teacher_can_teach(teacher, tmp_path):
     said = distil(tmp_path, tmp_path / "int8", "classify", student={"layers": 1, "width": 16, "heads": 4, "inner": 40})
     assert said.code == 0, said.err
     network = weft.load(tmp_path / "student/model").network
+    assert "cannot be trained" in refusal(tmp_path / "other", teacher("classify"), student=str(tmp_path / "int8"))
     assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}

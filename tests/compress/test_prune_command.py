@@ -13,9 +13,7 @@ from random_models import make_random
 from small_tasks import rows_of, weft, write_recipe, write_rows
 from task_models import ALICE, scatter
 from weft.compress.prune.bounds import Bounds, read_bounds
-from weft.compress.prune.timing import LatencyTable, speed_up, table_of, timed_batches
-from weft.model.packed import pack
-from weft.objectives.objective import Batch
+from weft.compress.prune.timing import LatencyTable, speed_up, table_of
 from weft.tokenizer.train import train_tokenizer
 
 SHAPE = {"family": "bert", "layers": 3, "width": 32, "heads": 2}
@@ -221,11 +219,11 @@ def test_a_quantized_model_is_refused(tuned: Path, tmp_path: Path):
     assert "is quantized. Prune the fp32 model" in sentence
 
 
-def test_an_lstm_is_refused(tmp_path: Path):
-    model = make_random("lstm")
-    model.save(tmp_path / "lstm")
-    sentence = weft("prune", tmp_path / "lstm", "layers=1", "-o", tmp_path / "new").sentence
-    assert "An LSTM has neither heads nor inner neurons" in sentence
+@pytest.mark.parametrize("bound", ["layers=1", "heads=uneven:0.5", "weights=0.5"])
+def test_an_lstm_is_refused(tmp_path: Path, bound: str):
+    make_random("lstm").save(tmp_path / "lstm")
+    sentence = weft("prune", tmp_path / "lstm", bound, "-o", tmp_path / "new").sentence
+    assert "LSTM" in sentence and "Only vocabulary= works with it" in sentence
 
 
 def test_seconds_of_a_table_are_interpolated():
@@ -264,10 +262,3 @@ def test_a_speed_up_is_the_median_ratio(monkeypatch):
     monkeypatch.setattr("weft.compress.prune.timing.seconds_of", lambda network, batches: seconds(network))
     found = speed_up(networks[0], networks[1], [])
     assert found.times == pytest.approx(1.5)
-
-
-def test_one_text_at_a_time_is_a_batch_each():
-    batch = Batch(pack([[1, 2, 3], [4, 5], [6, 7, 8, 9]]), counts={"x": 3})
-    alone = timed_batches([batch], "latency")
-    assert [one.packed.tokens.tolist() for one in alone] == [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
-    assert all(one.packed.starts.tolist() == [0, len(one.packed.tokens)] for one in alone)

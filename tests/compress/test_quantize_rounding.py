@@ -66,6 +66,12 @@ def test_groups_divide_the_inputs_and_hold_whole_bytes(inputs, wanted):
     size = group_size(inputs, wanted)
     assert inputs % size == 0 and size <= max(wanted, 1)
     assert size % 2 == 0 or size == 1
+    assert size % 8 == 0 or inputs % 8, "the int4 kernel takes multiples of 8"
+
+
+@pytest.mark.parametrize(("inputs", "size"), [(384, 32), (312, 24), (1200, 24), (400, 16), (200, 8), (36, 18), (7, 1)])
+def test_a_group_is_the_largest_that_the_kernel_takes(inputs, size):
+    assert group_size(inputs) == size
 
 
 def gptq_by_elimination(weight, hessian, scales, group):

@@ -61,6 +61,15 @@ def test_soft_kl_leaves_out_classes_that_do_not_exist():
     assert (student.grad[1, 3:] == 0).all()
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_nan_is_not_taken_for_a_class_that_does_not_exist(place):
+    """A model whose weights are NaN must not look like a perfect student."""
+    for loss, shape in ((soft_kl, (2, 5)), (lambda *given: attention_distance(*([one] for one in given)), (2, 3, 3))):
+        given = [random(*shape), random(*shape, seed=1)]
+        given[place].view(-1)[0] = math.nan
+        assert loss(*given).isnan()
+
+
 def test_binary_kl_decides_each_class_on_its_own():
     student, teacher = random(3, 4), random(3, 4, seed=1)
     expected = sum(

@@ -117,7 +117,8 @@ def test_a_column_whose_values_never_come_again_is_no_label():
         find(columns, CLASSIFY)
     assert str(caught.value) == (
         "train.tsv has no column that looks like the label. Its columns: remark, other. "
-        "Name the column with finetune.data.label in a recipe, or with --column label=…."
+        "Name the column with finetune.data.label in a recipe, or with --column label=… (evaluate, predict, compare), "
+        "or rename it to label."
     )
 
 

@@ -40,7 +40,7 @@ def compare(
     data: ComparedData,
     task: opt.TaskOption = None,
     column: opt.ColumnNames = None,
-    encoding: opt.Encoding = "utf-8",
+    encoding: opt.Encoding = None,
     format: opt.RowFileFormat = None,
     limit: ComparedTexts = None,
     rounds: Rounds = _ROUNDS,
@@ -49,11 +49,12 @@ def compare(
     as_json: opt.AsJson = False,
 ) -> None:
     """Compare a model with smaller ones made from it: size, speed on this machine, quality, changed answers."""
+    _check_writable(models, keep, output)
     card = compare_folders(
-        models, data, task=task, columns=column or [], encoding=encoding, format=format, limit=limit, rounds=rounds,
-        keep=keep, output=output,
-    )  # fmt: skip
+        models, data, task=task, columns=column or [], encoding=encoding, format=format, limit=limit, rounds=rounds
+    )
     print(as_json_line(card.facts()) if as_json else escape_controls("\n".join(card.lines())))
+    _write(card, models, keep, output)
     if output is not None:
         print_next(f"open {output / 'card.html'}", quiet=as_json)
 
@@ -64,7 +65,7 @@ def compare_folders(
     *,
     task: str | None = None,
     columns: Sequence[str] | Mapping[str, str] = (),
-    encoding: str = "utf-8",
+    encoding: str | None = None,
     format: str | None = None,
     limit: int | None = None,
     rounds: int = _ROUNDS,
@@ -86,15 +87,33 @@ def compare_folders(
     folders = [as_path(one, "A model's folder") for one in as_items(models, "models")]
     places = [as_path(one, "data") for one in ([data] if isinstance(data, str | Path) else as_items(data, "data"))]
     named = [f"{role}={column}" for role, column in columns.items()] if isinstance(columns, Mapping) else columns
-    where = None if output is None else refuse_address(as_path(output, "output"))
-    if where is not None and where.exists() and not where.is_dir():
-        raise InputError(f"{where} is a file; the card needs a folder.")
+    where = None if output is None else as_path(output, "output")
+    _check_writable(folders, keep, where)
     card = compare_models(
         folders, places, task=task, columns=as_items(named, "columns"), encoding=encoding, format=format, limit=limit,
         rounds=rounds,
     )  # fmt: skip
-    if keep:
-        card.keep(folders[-1])
-    if where is not None:
-        card.write(where)
+    _write(card, folders, keep, where)
     return card
+
+
+def _check_writable(models: Sequence[Path], keep: bool, output: Path | None) -> None:
+    """Raises InputError before the work."""
+    from weft.compress.card.card import check_card_place
+    from weft.folders import check_writable
+
+    for model in models[-1:] if keep else ():
+        check_writable(model)
+    if output is None:
+        return
+    if refuse_address(output).exists() and not output.is_dir():
+        raise InputError(f"{output} is a file; the card needs a folder.")
+    check_card_place(output)
+    check_writable(output)
+
+
+def _write(card: "Card", models: Sequence[Path], keep: bool, output: Path | None) -> None:
+    if keep:
+        card.keep(models[-1])
+    if output is not None:
+        card.write(output)

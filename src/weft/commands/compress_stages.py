@@ -1,16 +1,19 @@
 """The stages of `weft run` that make a trained model smaller, and the card over all of its models at the end."""
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError, RecipeError
+from weft.errors import InputError
 from weft.folders import MANIFEST, known_facts, sha256_of, to_json, write_file
 from weft.progress import say
 from weft.recipe.compress import CompareSection
 from weft.recipe.finetune import DataSection, Paths
 from weft.recipe.recipe import Recipe
+from weft.recipe.section import Section
 from weft.sources.files import is_corpus
 from weft.train.run_folder import CORPUS, MODEL, claim, finish
 
@@ -23,48 +26,7 @@ def compression_in(recipe: Recipe) -> list[str]:
     return [name for name in COMPRESSION if getattr(recipe, name) is not None]
 
 
-def check_compression(recipe: Recipe, base: Path) -> None:
-    """Raises RecipeError for what can be found wrong before any training."""
-    from weft.compress.prune.bounds import read_bounds
-    from weft.train.budget import read_budget
-
-    if recipe.distil is not None:
-        read_budget(recipe.distil.budget, "distil.budget")
-    if recipe.quantize is not None and recipe.quantize.tune is not None:
-        read_budget(recipe.quantize.tune, "quantize.tune")
-    if recipe.prune is not None:
-        try:
-            read_bounds(recipe.prune.bounds())
-        except InputError as error:
-            raise RecipeError(f"prune: {error}") from None
-    first = next(iter(compression_in(recipe)), None)
-    if first is not None and recipe.pretrain is None and recipe.finetune is None and _source(recipe, first) is None:
-        key = "teacher" if first == "distil" else "model"
-        raise RecipeError(f"{first}.{key} is missing: the recipe trains no model before, so give a model folder.")
-    for key, path in _named_files(recipe):
-        if not (base / path.partition("::")[0]).exists():
-            raise RecipeError(f"{key}: {base / path} does not exist.")
-
-
-def _source(recipe: Recipe, name: str) -> str | None:
-    return (
-        recipe.distil.teacher if name == "distil" and recipe.distil else getattr(getattr(recipe, name), "model", None)
-    )
-
-
-def _named_files(recipe: Recipe) -> list[tuple[str, str]]:
-    said: dict[str, Paths | None] = {}
-    if recipe.prune is not None:
-        said |= {"prune.data": recipe.prune.data, "prune.vocabulary": recipe.prune.vocabulary}
-        said |= {"prune.model": recipe.prune.model}
-    if recipe.quantize is not None:
-        said |= {"quantize.data": recipe.quantize.data, "quantize.model": recipe.quantize.model}
-    if recipe.compare is not None:
-        said["compare.data"] = recipe.compare.data
-    return [(key, path) for key, one in said.items() for path in _listed(one)]
-
-
-def _listed(paths: Paths | None) -> list[str]:
+def listed(paths: Paths | None) -> list[str]:
     return [] if paths is None else [paths] if isinstance(paths, str) else list(paths)
 
 
@@ -106,7 +68,7 @@ def prune_stage(recipe: Recipe, base: Path, folder: Path, *, resume: bool = Fals
     bounds: dict[str, Any] = section.bounds()
     if section.vocabulary is not None:
         bounds["vocabulary"] = str(base / section.vocabulary)
-    with claim(folder, recipe, base, resume=resume):
+    with claim(folder, recipe, base, resume=resume), _errors_of("prune", section):
         results = prune_model(
             base / section.model,
             folder / MODEL,
@@ -126,12 +88,12 @@ def quantize_stage(recipe: Recipe, base: Path, folder: Path, *, resume: bool = F
 
     section = recipe.quantize
     assert section is not None and section.model is not None
-    with claim(folder, recipe, base, resume=resume):
+    with claim(folder, recipe, base, resume=resume), _errors_of("quantize", section):
         results = quantize_model(
             base / section.model,
             folder / MODEL,
             bits=section.bits,
-            data=[base / path for path in _listed(section.data)],
+            data=[base / path for path in listed(section.data)],
             allowed_loss=section.allowed_loss,
             tune=section.tune,
             group=section.group,
@@ -140,6 +102,24 @@ def quantize_stage(recipe: Recipe, base: Path, folder: Path, *, resume: bool = F
         )
         finish(folder, results)
     return results
+
+
+@contextmanager
+def _errors_of(stage: str, section: Section) -> Iterator[None]:
+    """Errors of a command name its options; a recipe has keys: --keep-tokens is prune.keep_tokens."""
+    keys = type(section).model_fields
+
+    def key_of(option: re.Match[str]) -> str:
+        name = option[1].replace("-", "_")
+        return f"{stage}.{name}" if name in keys else option[0]
+
+    try:
+        yield
+    except InputError as error:
+        said = re.sub(r"--([a-z]+(?:-[a-z]+)*)", key_of, str(error))
+        if said == str(error):
+            raise
+        raise type(error)(said) from error
 
 
 def card_of_chain(recipe: Recipe, base: Path, folder: Path, models: Sequence[Path]) -> dict[str, Any]:
@@ -165,9 +145,9 @@ def card_of_chain(recipe: Recipe, base: Path, folder: Path, models: Sequence[Pat
 
 def _test_data(recipe: Recipe, base: Path, folder: Path) -> list[Path]:
     if recipe.compare is not None and recipe.compare.data is not None:
-        return [base / path for path in _listed(recipe.compare.data)]
+        return [base / path for path in listed(recipe.compare.data)]
     if (data := _labelled(recipe)) is not None:
-        return [base / path for path in _listed(data.test)]
+        return [base / path for path in listed(data.test)]
     return [folder / CORPUS] if is_corpus(folder / CORPUS) else []
 
 

@@ -29,7 +29,7 @@ def evaluate_model(
     task: str | None = None,
     train: PathOrPaths = (),
     columns: Sequence[str] | Mapping[str, str] = (),
-    encoding: str = "utf-8",
+    encoding: str | None = None,
     format: str | None = None,
     output: str | Path | None = None,
     limit_bytes: int | None = None,
@@ -44,6 +44,8 @@ def evaluate_model(
     model is evaluated on text: perplexity, bits per byte, or accuracy on masked tokens. `limit_bytes`: read at most
     this much of the text. `precision`: as in `weft.load`, for a model that is given by its folder.
     """
+    if isinstance(model, Model) and precision is not None:
+        raise InputError("precision goes with a model's folder; this model is loaded. Use weft.load(…, precision=…).")
     loaded = model if isinstance(model, Model) else load(model, task=task, precision=precision)
     paths, known = _as_paths(data), _as_paths(train)
     if not paths:
@@ -80,10 +82,15 @@ def print_evaluation(results: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _evaluate_text(
-    model: Model, paths: list[Path], train: list[Path], encoding: str, format: str | None, limit_bytes: int | None
+    model: Model,
+    paths: list[Path],
+    train: list[Path],
+    encoding: str | None,
+    format: str | None,
+    limit_bytes: int | None,
 ) -> dict[str, Any]:
     chosen = reading_in(format)
-    reading = Reading(encoding=encoding, format=chosen.format if chosen else None)
+    reading = Reading(encoding=encoding or "utf-8", format=chosen.format if chosen else None)
     began = time.perf_counter()
     with standard_input_as_file([held_out_part(path) for path in paths], format) as found:
         listing = list_files(found, reading.format)

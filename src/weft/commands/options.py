@@ -92,7 +92,13 @@ BaselineFiles = Annotated[list[Path] | None, typer.Option(help="Training data fo
 ColumnNames = Annotated[
     list[str] | None, typer.Option(help="Name a column: role=column, such as text=sentence. Repeatable.")
 ]
-Encoding = Annotated[str, typer.Option(help="Character encoding of the files.")]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        help="Character encoding of the files. Default: that of the model's training data, or utf-8.",
+        show_default=False,
+    ),
+]
 RowFileFormat = Annotated[str | None, typer.Option(help=_ROW_FORMATS)]
 EvaluationBytes = Annotated[int | None, typer.Option(help="Language models: read at most this many bytes of text.")]
 InputTexts = Annotated[

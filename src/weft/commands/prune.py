@@ -10,7 +10,7 @@ import typer
 
 from weft.commands import options as opt
 from weft.commands.printing import print_facts, print_next
-from weft.errors import FolderError, InputError, as_path
+from weft.errors import InputError, as_path
 
 if TYPE_CHECKING:
     from weft.api.model import Model
@@ -101,6 +101,7 @@ def _prune(
 ) -> dict[str, Any]:
     from weft.api.model import Model, load
     from weft.compress.lineage import LINEAGE, with_step
+    from weft.compress.place import place_for_model
     from weft.compress.prune.bounds import read_bounds
     from weft.compress.prune.run import PruneSettings, prune_loaded
 
@@ -114,7 +115,7 @@ def _prune(
     if test is not None and not test.exists():
         raise InputError(f"{test} does not exist.")
     source = model.folder if isinstance(model, Model) else as_path(model, "The model's folder")
-    place = _checked_place(folder, source)
+    place = place_for_model(folder, source)
     loaded = model if isinstance(model, Model) else load(as_path(model, "The model's folder"), "cpu")
     found = prune_loaded(loaded, data, PruneSettings(bounds, float(minutes), measure, keep_tokens))  # type: ignore[arg-type]
     asked = [f"{key}={value}" for key, value in given.items()] if isinstance(given, dict) else list(given)
@@ -129,18 +130,6 @@ def _prune(
     )
     saved_as = new.save(place)
     return _facts(loaded, found, source, place, asked, saved_as, test)
-
-
-def _checked_place(folder: Path, source: Path | None) -> Path:
-    from weft.folders import check_place
-
-    place = check_place(folder, mark="config.json")
-    if source is not None:
-        before = source.resolve()
-        if place == before or place in before.parents or before in place.parents:
-            how = "is" if place == before else "contains" if place in before.parents else "is inside"
-            raise FolderError(f"{folder} {how} the model {source}. Choose a folder elsewhere.")
-    return place
 
 
 def _facts(

@@ -10,7 +10,7 @@ import typer
 
 from weft.commands import options as opt
 from weft.commands.printing import print_facts, print_next
-from weft.errors import FolderError, InputError, as_items, as_path
+from weft.errors import InputError, as_items, as_path
 
 if TYPE_CHECKING:
     from weft.api.model import Model
@@ -100,6 +100,7 @@ def quantize_model(
     """
     from weft.api.model import Model, load
     from weft.compress.lineage import LINEAGE, with_step
+    from weft.compress.place import place_for_model
     from weft.compress.quantize.run import quantize_loaded
     from weft.interchange.folder import read_model_config
     from weft.interchange.torchao import quantization_config
@@ -109,7 +110,7 @@ def quantize_model(
     source = model.folder if isinstance(model, Model) else as_path(model, "The model's folder")
     if source is not None and not isinstance(model, Model):
         read_model_config(source)  # raises FolderError if it is no model folder
-    place = _checked_place(as_path(folder, "The folder"), source)
+    place = place_for_model(as_path(folder, "The folder"), source)
     paths = [as_path(one, "data") for one in ([data] if isinstance(data, str | Path) else as_items(data, "data"))]
     tests = None if test is None else as_path(test, "test")
     if tests is not None and not tests.exists():
@@ -140,24 +141,10 @@ def _checked_settings(bits: int, allowed: float | None, tune: str | None, group:
         raise InputError(f"--group is an even number from 8 on, such as 32, not {group!r}.")
     if bits == 8 and (unpacked or group != _GROUP):
         raise InputError(f"--{'unpacked' if unpacked else 'group'} goes with --bits 4.")
+    if not isinstance(seed, int) or not 0 <= seed < 2**31:
+        raise InputError(f"--seed is a whole number from 0 to {2**31 - 1:,}, not {seed!r}.")
     budget = None if tune is None else read_budget(str(tune), "--tune")
     return QuantizeSettings(bits, group, allowed, budget, seed)
-
-
-def _checked_place(folder: Path, source: Path | None) -> Path:
-    from weft.folders import check_place
-
-    place = check_place(folder, mark="config.json")
-    if source is None:
-        return place
-    before = source.resolve()
-    if place == before:
-        raise FolderError(f"{folder} is the model itself, which would be lost. Choose another folder.")
-    if place in before.parents:
-        raise FolderError(f"{folder} contains the model {source}. Choose another folder.")
-    if before in place.parents:
-        raise FolderError(f"{folder} is inside the model {source}. Choose a folder elsewhere.")
-    return place
 
 
 def _facts(

@@ -11,14 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from weft.commands.compress_stages import (
-    card_of_chain,
-    check_compression,
-    compression_in,
-    prune_stage,
-    quantize_stage,
-    stage_recipe,
-)
+from weft.commands.compress_stages import card_of_chain, compression_in, prune_stage, quantize_stage, stage_recipe
 from weft.errors import RecipeError
 from weft.progress import say
 from weft.recipe.recipe import Recipe
@@ -37,7 +30,9 @@ def run_recipe(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
         from weft.corpus.build import build_corpus
 
         return build_corpus(recipe.corpus, base, folder / "corpus", name=recipe.name)
-    check_compression(recipe, base)  # before hours go into training
+    from weft.commands.compress_check import check_compression
+
+    check_compression(recipe, base, folder)  # before hours go into training
     results = _train(recipe.model_copy(update=_COMPRESSED), base, folder)
     return _compress(recipe, base, folder, results) if compression else results
 

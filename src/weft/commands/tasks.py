@@ -28,7 +28,7 @@ def evaluate_task(
     data: Sequence[Path],
     train: Sequence[Path],
     columns: Sequence[str],
-    encoding: str,
+    encoding: str | None,
     format: str | None,
     output: Path | None,
 ) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def evaluate_task(
     _ = model.required_task, model.input_spec  # raises InputError before any data is read
     require_packages(model.required_task, baseline=bool(train), without="leaving out --train")
     named = given_columns(columns, model.required_task.roles)
-    section = given_section(named, encoding, format, model)
+    section = given_section(named, encoding, format, model, [*data, *train])
     split = read_given(model, data, section)
     known = read_given(model, train, section) if train else None
     overlap = find_overlap(model.required_task, {"train": known, "test": split}) if known else []
@@ -108,7 +108,7 @@ def predict_rows(
     file: Path,
     task: str | None,
     columns: Sequence[str],
-    encoding: str,
+    encoding: str | None,
     format: str | None,
     output: Path | None,
     write: WriteLines,
@@ -122,10 +122,10 @@ def predict_rows(
     model = _load(folder, task, precision)
     named = given_columns(columns, [*model.required_task.roles, "id"])
     id_column = named.pop("id", None)
-    section = given_section(named, encoding, format, model)
+    section = given_section(named, encoding, format, model, [file])
     if locate(file, section.format).is_text:  # whatever the columns of the training data are called
         if columns:
             raise InputError(f"--column goes with tables; {file} has lines only.")
-        section = DataSection(encoding=encoding, format=section.format)
+        section = DataSection(encoding=section.encoding, format=section.format)
     lines = LineFormat(details, with_text, id_column)
     return predict_file(model, file, output, section, write, lines, resume=resume)

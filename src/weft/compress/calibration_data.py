@@ -1,21 +1,24 @@
 """What pruning and quantization look at: rows of a tuned model's task, otherwise text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from weft.errors import InputError, RecipeError, WeftError, not_found
+from weft.model.network import Network
 from weft.objectives.catalog import DEFAULT_OBJECTIVE, OBJECTIVES
 from weft.objectives.masking import DEFAULT_MASKING
-from weft.objectives.objective import Objective
-from weft.recipe.file import check_section, read_recipe
+from weft.objectives.objective import Batch, Objective
+from weft.recipe.file import read_recipe
 from weft.recipe.finetune import DataSection
 from weft.recipe.recipe import Recipe
 from weft.sources.documents import read_documents
 from weft.sources.files import list_files
 from weft.sources.reading import Reading
-from weft.tasks.given_data import data_in_recipe, read_given
+from weft.tasks.given_data import given_section, read_given
 from weft.tasks.labelled.data import LabelledSplit, named
 from weft.tasks.loaded import LoadedModel
 from weft.train.data import TrainingSource, prepare_shards
@@ -30,6 +33,26 @@ class TextSamples:
     objective: Objective  # of a language model's own training
     length: int  # tokens of a sample
     tokens: int  # of all samples
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Some samples of an objective."""
+
+    objective: Objective
+    samples: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def batch(self, samples: list[int], epochs: list[int], seed: int) -> Batch:
+        return self.objective.batch([self.samples[sample] for sample in samples], epochs, seed)
+
+    def loss(self, network: Network, batch: Batch, totals: Mapping[str, int]) -> Tensor:
+        return self.objective.loss(network, batch, totals)
+
+    def scores(self, network: Network, batch: Batch) -> dict[str, Tensor]:
+        return self.objective.scores(network, batch)
 
 
 def data_or_training_data(model: LoadedModel, given: Sequence[Path]) -> list[Path]:
@@ -57,14 +80,12 @@ def _names_in(recipe: Recipe, *, is_task: bool) -> list[str]:
 
 
 def labelled_rows(model: LoadedModel, paths: Sequence[Path]) -> LabelledSplit:
-    return read_given(model, paths, section_of_recipe(model))
+    return read_given(model, paths, section_of_recipe(model, paths))
 
 
-def section_of_recipe(model: LoadedModel) -> DataSection:
-    """How the rows are read: with the columns of the recipe that the model was tuned with."""
-    known = data_in_recipe(model)
-    roles = (*model.required_task.roles, "labels", "columns", "encoding")
-    return check_section(DataSection, {key: known[key] for key in roles if key in known}, "weft.json")
+def section_of_recipe(model: LoadedModel, paths: Sequence[Path]) -> DataSection:
+    """How the rows are read: as the recipe that the model was tuned with says."""
+    return given_section({}, None, None, model, paths)
 
 
 def text_samples(model: LoadedModel, paths: Sequence[Path], scratch: Path, most: int) -> TextSamples:
@@ -83,6 +104,12 @@ def text_samples(model: LoadedModel, paths: Sequence[Path], scratch: Path, most:
     except RecipeError as error:  # the tokenizer has no mask token, or no sentinels
         raise InputError(f"{where} cannot be used with this model: {error}") from None
     return TextSamples(objective, length, len(shards))
+
+
+def check_predictable(batches: Sequence[Batch], where: str) -> None:
+    """Raises InputError if no batch has a token to predict: every model would be perfect."""
+    if not any(batch.scored for batch in batches):
+        raise InputError(f"Too few tokens of {where} can be predicted: the tokenizer does not know this text.")
 
 
 def texts_in(paths: Sequence[Path], most: int, reading: Reading | None = None) -> Iterator[str]:

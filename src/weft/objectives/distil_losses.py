@@ -21,9 +21,9 @@ from weft.model.packed import Packed
 
 
 def soft_kl(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """Of logits (…, classes). −∞ in both marks classes that do not exist."""
+    """Of logits (…, classes). −∞ in both marks classes that do not exist. A NaN in either makes the sum NaN."""
     p, q = (logits.div(temperature).log_softmax(-1) for logits in (teacher, student))
-    exists = torch.isfinite(p)
+    exists = p != -torch.inf
     terms = torch.where(exists, p.exp() * (torch.where(exists, p, 0) - torch.where(exists, q, 0)), 0)
     return temperature**2 * terms.sum()
 
@@ -57,7 +57,7 @@ def attention_distance(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> 
         if len(ours) != len(theirs):
             ours, theirs = ours.mean(0), theirs.mean(0)
         # Before the square: the gradient of a square of NaN is NaN, even if nothing looks at it.
-        gap = torch.where(torch.isfinite(theirs), ours - theirs, 0)
+        gap = torch.where(theirs != -torch.inf, ours - theirs, 0)
         total = total + gap.square().mean()
     return total
 

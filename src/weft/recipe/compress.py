@@ -44,9 +44,13 @@ class PruneSection(Section):
     )
 
     @model_validator(mode="after")
-    def _has_a_bound(self) -> Self:
+    def _goes_together(self) -> Self:
         if not self.bounds():
             raise ValueError(f"say what to prune: one of {', '.join(PRUNE_BOUNDS)}")
+        if self.keep_tokens is not None and self.vocabulary is None:
+            raise ValueError("keep_tokens goes with vocabulary")
+        if self.minutes and set(self.bounds()) == {"vocabulary"}:
+            raise ValueError("minutes recovers what layers, inner, heads or weights took; vocabulary takes nothing")
         return self
 
     def bounds(self) -> dict[str, Any]:
@@ -76,7 +80,7 @@ class QuantizeSection(Section):
     tune: str | None = Field(
         None, description="training with rounded weights, the model itself as the teacher: 5m, 200 steps"
     )
-    group: int = Field(32, ge=8, description="4 bits: inputs that share a scale, at most")
+    group: int = Field(32, ge=8, multiple_of=2, description="4 bits: inputs that share a scale, at most; even")
     unpacked: bool = Field(False, description="4 bits: a byte per value, which transformers computes with on a CPU")
     seed: int = Field(0, ge=0, lt=2**31, description="random seed of the training")
 

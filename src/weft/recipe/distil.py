@@ -1,8 +1,8 @@
 """The `distil:` section: a teacher, the shape of its student, and how the student learns."""
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from weft.recipe.finetune import DataSection
 from weft.recipe.section import GradientClip, Section, WarmUp
@@ -35,7 +35,8 @@ class AugmentSection(Section):
     model: str | None = Field(
         None,
         min_length=1,
-        description="folder of a masked language model; default: the model that the teacher was tuned from",
+        description="folder of a masked language model; default: the one that the teacher was tuned from, or, if there "
+        "is none, words whose embeddings in the teacher are alike",
     )
     copies: int = Field(20, ge=1, le=1000, description="new texts per training example")
     probability: float = Field(0.4, gt=0, le=1, description="probability that a word is replaced")
@@ -72,7 +73,7 @@ class DistilSection(Section):
         ge=0,
         le=1,
         description="share of the loss of the labels beside that of the teacher's predictions; "
-        "default: 0; similarity: 0.5",
+        "default: 0; similarity without new texts: 0.5",
     )
     teacher_layer: int | None = Field(
         None, ge=0, description="minilm: layer whose relations are learned, from 0 on; default: the last"
@@ -82,8 +83,7 @@ class DistilSection(Section):
     )
     augment: AugmentSection | Literal[False] | None = Field(
         None,
-        description="more training texts by a masked language model; default: if there are fewer than 10,000 examples "
-        "and the teacher was tuned from such a model",
+        description="more training texts by replacing words; default: if there are fewer than 10,000 examples",
     )
     cache: str | None = Field(
         None,
@@ -103,6 +103,13 @@ class DistilSection(Section):
     batch: int | None = Field(None, ge=1, description="examples or sequences per optimizer step")
     accumulation: int = Field(
         1, ge=1, description="micro-batches per optimizer step; a higher number needs less memory"
+    )
+    pieces: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="parts of a step that processes share; the result depends on it, but not on the number of "
+        "processes; default: 1, with several processes 8",
     )
     learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="peak learning rate of AdamW")
     intermediate_rate: float | None = Field(
@@ -128,11 +135,3 @@ class DistilSection(Section):
     patience: int | None = Field(
         None, ge=1, description="stop after this many validations without improvement; default: never"
     )
-
-    @model_validator(mode="after")
-    def _method_fits(self) -> Self:
-        if self.data is not None and self.method not in (None, "tinybert", "kl"):
-            raise ValueError(f"method {self.method} is for plain text; with data it is tinybert or kl")
-        if self.data is None and self.method == "tinybert":
-            raise ValueError("method tinybert needs data: the labelled data of the teacher's task")
-        return self

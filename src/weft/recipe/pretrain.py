@@ -25,6 +25,13 @@ class PretrainSection(Section):
     accumulation: int = Field(
         1, ge=1, description="micro-batches per optimizer step; a higher number needs less memory"
     )
+    pieces: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="parts of a step that processes share; the result depends on it, but not on the number of "
+        "processes; default: 1, with several processes 8",
+    )
     optimizer: Literal["adamw", "muon"] = Field(
         "muon", description="muon: Muon for matrices, AdamW for the rest; adamw: AdamW for all"
     )

@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError, suggest
+from weft.progress import say
 from weft.recipe.file import check_section
 from weft.recipe.finetune import DataSection
-from weft.tasks.labelled.data import LabelledSplit, checked_split, read_split
+from weft.sources.encoding import codec_of
+from weft.sources.formats.catalog import ending_of
+from weft.sources.standard_input import is_standard_input
+from weft.tasks.labelled.data import LabelledSplit, checked_split, named, read_split
 from weft.tasks.learning.splits import say_problems
 from weft.tasks.loaded import LoadedModel
+
+_UTF8 = "utf-8"
 
 
 def given_columns(options: Sequence[str], roles: Sequence[str]) -> dict[str, str]:
@@ -27,16 +33,33 @@ def given_columns(options: Sequence[str], roles: Sequence[str]) -> dict[str, str
     return found
 
 
-def given_section(columns: Mapping[str, str], encoding: str, format: str | None, model: LoadedModel) -> DataSection:
+def given_section(
+    columns: Mapping[str, str], encoding: str | None, format: str | None, model: LoadedModel, paths: Sequence[Path]
+) -> DataSection:
     """How the data is read. Columns that are not named now are those of the recipe the model was tuned with; its names
-    for the columns of tables without a header only count if none is named now.
+    for the columns of tables without a header only count if none is named now. Its encoding and format count for files
+    with the endings of its own.
     """
     roles, data = model.required_task.roles, data_in_recipe(model)
     kept = {
         key: value for key, value in data.items() if key in (*roles, "labels") or (key == "columns" and not columns)
     }
-    read = {"encoding": encoding, "format": check_section(DataSection, {"format": format}, "--format").format}
-    return check_section(DataSection, {**kept, **columns, **read}, "--column")
+    alike = data if _has_endings_of(data, paths) else {}
+    chosen = check_section(DataSection, {"format": format}, "--format").format
+    read = {"encoding": alike.get("encoding", _UTF8) if encoding is None else encoding}
+    read |= {"format": chosen or alike.get("format")}
+    section = check_section(DataSection, {**kept, **columns, **read}, "--column")
+    if encoding is None and codec_of(section.encoding) != codec_of(_UTF8):
+        say(f"{named(paths)} is read as {section.encoding}, like the data that the model was tuned with.")
+    return section
+
+
+def _has_endings_of(data: Mapping[str, Any], paths: Sequence[Path]) -> bool:
+    """Whether these files are called like those of a recipe."""
+    said = [data.get(split) for split in ("train", "validation", "test")]
+    names = [name for one in said for name in (one if isinstance(one, list) else [one]) if isinstance(name, str)]
+    endings = {ending_of(name) for name in names}
+    return all(ending_of(path.name) in endings and not is_standard_input(path) for path in paths)
 
 
 def data_in_recipe(model: LoadedModel) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def compare_models(
     *,
     task: str | None = None,
     columns: Sequence[str] = (),
-    encoding: str = "utf-8",
+    encoding: str | None = None,
     format: str | None = None,
     limit: int | None = None,
     rounds: int = ROUNDS,
@@ -89,7 +89,7 @@ def _contest(
     data: Sequence[Path],
     task: str | None,
     columns: Sequence[str],
-    encoding: str,
+    encoding: str | None,
     format: str | None,
     limit: int | None,
 ) -> Contest:
@@ -98,7 +98,8 @@ def _contest(
         return TaskContest(models, data, columns, encoding, format, limit)
     if columns:
         raise InputError("--column goes with a task, and the models have none. See --task.")
-    reading = Reading(encoding=encoding, format=check_section(DataSection, {"format": format}, "--format").format)
+    chosen = check_section(DataSection, {"format": format}, "--format").format
+    reading = Reading(encoding=encoding or "utf-8", format=chosen)
     kind = VectorContest if language_head(before.network) is None else TextContest
     return kind(models, data, reading, limit)
 

@@ -47,10 +47,10 @@ class _Box:
 
 
 def picture(card: MeasuredModels) -> str:
-    """Both drawings; nothing if the quality of a model is not known."""
-    if not all(card.metric in model.figures for model in card.models):
+    """Both drawings, of the models whose quality can be compared; nothing if there are none but the first."""
+    points = [_point(card, model) for model in card.models if card.metric in model.figures]
+    if len(points) < 2:
         return ""
-    points = [_point(card, model) for model in card.models]
     return "".join(_Drawing(card, points, kind).svg() for kind in _SIZES)
 
 

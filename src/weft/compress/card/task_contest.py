@@ -32,7 +32,7 @@ class TaskContest(Contest):
         models: Sequence[LoadedModel],
         paths: Sequence[Path],
         columns: Sequence[str] = (),
-        encoding: str = "utf-8",
+        encoding: str | None = None,
         format: str | None = None,
         limit: int | None = None,
     ) -> None:
@@ -43,7 +43,7 @@ class TaskContest(Contest):
             _check_same_task(before, model)
             _ = model.input_spec  # raises InputError before any data is read
         require_packages(task, baseline=False, without="other data")
-        section = given_section(given_columns(columns, task.roles), encoding, format, before)
+        section = given_section(given_columns(columns, task.roles), encoding, format, before, paths)
         split = read_given(before, paths, section)
         self.notes = [*_other_labels(models), *([split.unseen_sentence()] if split.unseen else [])]
         examples = some_of(split.judged, limit, 0)

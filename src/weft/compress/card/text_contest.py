@@ -4,7 +4,8 @@
     masked    masked tokens of windows, the same for all models (a fixed seed)
     seq2seq   the targets of span corruption, with the same seed
 
-A decoder's speed is that of writing; the others are timed as they read.
+A model with another tokenizer than the first predicts other tokens. It is compared by bits per byte if it is causal,
+otherwise not at all. A decoder's speed is that of writing; the others are timed as they read.
 """
 
 import math
@@ -54,8 +55,8 @@ class TextContest(Contest):
         limit: int | None = None,
     ) -> None:
         """Raises InputError if the models predict different things."""
-        self._models, self.head = list(models), _shared_head(models)
-        self.same_tokenizer = have_same_tokenizer(models)
+        self.head = _shared_head(models)
+        self._others = [model for model in models if not have_same_tokenizer(model, models[0])]
         texts, self.notes = read_texts(paths, reading)
         self.where, self.length = named(paths), shared_length(models)
         pieces = list(cut_pieces(texts, models[0].tokenizer, max(1, self.length - 2)))
@@ -66,16 +67,20 @@ class TextContest(Contest):
             self.notes.append(f"{len(self.pieces):,} of {len(pieces):,} pieces of text, drawn at random.")
         self._folder = tempfile.TemporaryDirectory(prefix="weft-")
         if self.head == "causal":
-            self.metric = "perplexity" if self.same_tokenizer else "bits_per_byte"
+            self.metric = "bits_per_byte" if self._others else "perplexity"
             self.headline, self.alone_title = "alone", f"{self._written} tokens written"
         else:
             self.metric, self.unit = "loss", "windows of text"
-            different = models[:1] if self.same_tokenizer else models
+            different = [models[0], *self._others]
             self._windows = [self._cut_windows(model, number) for number, model in enumerate(different)]
             self.count = min(limit or MOST_PIECES, *(windows.count for windows in self._windows))
-        if not self.same_tokenizer:
-            compared = "bits per byte are compared" if self.head == "causal" else "their losses cannot be compared"
-            self.notes.append(f"The models have different tokenizers, so {compared}.")
+        for model in self._others:
+            compared = "bits per byte are compared" if self.head == "causal" else "its loss cannot be compared"
+            self.notes.append(f"{model_name(model)} has another tokenizer than {model_name(models[0])}, so {compared}.")
+
+    def _tokenizer_of(self, model: LoadedModel) -> int:
+        """0: the first model's; otherwise the model's own."""
+        return next((number for number, one in enumerate(self._others, 1) if one is model), 0)
 
     @property
     def _written(self) -> int:
@@ -100,12 +105,16 @@ class TextContest(Contest):
         seconds = time.perf_counter() - began
         if not np.isfinite(sums).all():
             raise WeftError(f"{model_name(model)}: the loss is NaN, so the model cannot be compared.")
-        return Performance(tokens, flops, seconds, self._judged(sums))
+        same_tokens = self._tokenizer_of(model) == 0
+        if not same_tokens and self.head != "causal":
+            return Performance(tokens, flops, seconds)
+        if not sums[:, 2].any():  # every model would be perfect
+            what = f"the tokenizer of {model_name(model)} does not know this text"
+            raise InputError(f"No token of {self.where} can be predicted: {what}.")
+        return Performance(tokens, flops, seconds, self._judged(sums, same_tokens))
 
-    def _judged(self, sums: np.ndarray) -> Judged | None:
+    def _judged(self, sums: np.ndarray, same_tokens: bool) -> Judged:
         """`sums` (texts, 3): nats, correct predictions, scored tokens."""
-        if self.head != "causal" and not self.same_tokenizer:
-            return None
         sizes = [len(piece.encode("utf-8", "surrogatepass")) for piece in self.pieces] if self.head == "causal" else []
         counts = np.column_stack([sums, sizes]) if sizes else sums
 
@@ -116,7 +125,7 @@ class TextContest(Contest):
                 return {"loss": loss, **of_tokens}
             bits = {"bits_per_byte": sums[..., 0] / math.log(2) / sums[..., 3]}
             perplexity = {"perplexity": np.exp(np.minimum(loss, 700.0))}
-            return {**perplexity, **bits, **of_tokens} if self.same_tokenizer else bits
+            return {**perplexity, **bits, **of_tokens} if same_tokens else bits
 
         found = {name: float(value) for name, value in figures(counts.sum(0)).items()}
         nothing = np.zeros(len(counts))
@@ -133,7 +142,7 @@ class TextContest(Contest):
         if self.head == "causal":
             return _CausalPieces.of(model, self.pieces, self.length, most).batches
 
-        windows = self._windows[0 if self.same_tokenizer else self._models.index(model)]
+        windows = self._windows[self._tokenizer_of(model)]
 
         def of_windows(numbers: Sequence[int]) -> Iterator[tuple[list[int], Batch]]:
             for part in group_by_tokens([self.length] * len(numbers), most):

@@ -63,6 +63,5 @@ def draw(count: int, most: int | None) -> list[int]:
     return np.sort(KeyedShuffle(count, 0)[np.arange(most)]).tolist()
 
 
-def have_same_tokenizer(models: Sequence[LoadedModel]) -> bool:
-    before = models[0].tokenizer.engine.to_str()
-    return all(model.tokenizer.engine.to_str() == before for model in models[1:])
+def have_same_tokenizer(model: LoadedModel, other: LoadedModel) -> bool:
+    return model.tokenizer.engine.to_str() == other.tokenizer.engine.to_str()

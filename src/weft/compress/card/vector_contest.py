@@ -12,7 +12,7 @@ from weft.compress.card.texts import MOST_PIECES, cut_pieces, draw, read_texts, 
 from weft.compress.card.timing import TimedWork
 from weft.errors import InputError
 from weft.metrics.baselines.frozen import row_cosines
-from weft.metrics.bootstrap import mean_interval
+from weft.metrics.bootstrap import sum_intervals
 from weft.metrics.judged import Judged
 from weft.model.flops import forward_flops
 from weft.model.packed import group_by_tokens, pack
@@ -68,7 +68,9 @@ class VectorContest(Contest):
         is_same = (vectors == self._reference).all(1)
         exact = row_cosines(vectors.astype(float), self._reference.astype(float))
         cosines = np.where(is_same, 1.0, np.minimum(exact, 1.0))
-        judged = Judged({"cosine": float(cosines.mean())}, {"cosine": mean_interval(cosines)}, cosines, 1 - cosines)
+        # Not `mean_interval`, which takes values that are all 1 for right answers to questions.
+        intervals = sum_intervals(cosines[:, None], lambda sums: {"cosine": sums[..., 0] / len(cosines)})
+        judged = Judged({"cosine": float(cosines.mean())}, intervals, cosines, 1 - cosines)
         return Performance(tokens, flops, seconds, judged)
 
     def _embed(self, model: LoadedModel, texts: Sequence[str]) -> np.ndarray:

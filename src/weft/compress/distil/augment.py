@@ -2,7 +2,9 @@
 algorithm 1), for tasks with few examples. The teacher labels the new texts, so they need not keep the old label.
 
 The suggestions for all words of a text come from one pass over the text as it is; the word itself is left out. (In the
-paper the text stands beside the one with the mask, one pass per word.) Words of several tokens stay.
+paper the text stands beside the one with the mask, one pass per word.) Words of several tokens stay. Without a masked
+language model, the suggestions are the words whose embeddings in the teacher are most alike. (The paper takes the
+neighbours in GloVe for words of several tokens.)
 """
 
 from collections.abc import Sequence
@@ -12,8 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from torch.nn.functional import normalize
 
-from weft.compress.distil.student import check_same_tokenizer
+from weft.compress.distil.student import check_same_tokenizer, has_same_tokens
 from weft.errors import InputError, RecipeError, WeftError
 from weft.folders import known_facts
 from weft.interchange.folder import read_outline
@@ -27,6 +30,7 @@ from weft.tasks.example import Example
 from weft.tasks.learning.splits import Splits
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import Task
+from weft.tokenizer.read import load_tokenizer
 
 FEW_EXAMPLES = 10_000
 AUGMENTED_TASKS = ("classify", "pair", "similarity")
@@ -54,15 +58,17 @@ class Word(NamedTuple):
 def augment_examples(run: AugmentRun) -> list[Example]:
     """The training examples, followed by the new ones."""
     examples = run.splits.train.examples
-    section, wanted = _wanted(run, len(examples))
-    if section is None or wanted is None:
+    section = augmentation(run)
+    if section is None:
         return examples
-    model = LoadedModel.load(wanted)
-    check_same_tokenizer(model.own_tokenizer, run.teacher, wanted)
-    say(f"New training texts: {section.copies} of each of {len(examples):,}, with the words of {wanted} ...")
+    place = base_of(run.teacher) if section.model is None else run.base / section.model
+    whose = "words alike in the teacher's embeddings" if place is None else f"the words of {place}"
+    say(f"New training texts: {section.copies} of each of {len(examples):,}, with {whose} ...")
     texts = [one.given if isinstance(one.given, tuple) else (one.given,) for one in examples]
     flat = list(dict.fromkeys(text for row in texts for text in row))
-    words = dict(zip(flat, suggestions(model, flat, section.candidates), strict=True))
+    count = section.candidates
+    rows = neighbours(run.teacher, flat, count) if place is None else suggestions(LoadedModel.load(place), flat, count)
+    words = dict(zip(flat, rows, strict=True))
     found = list(examples)
     for copy in range(section.copies):
         for number, (example, row) in enumerate(zip(examples, texts, strict=True)):
@@ -74,42 +80,47 @@ def augment_examples(run: AugmentRun) -> list[Example]:
     return found
 
 
-def check_augment(section: DistilSection, task: Task, base: Path) -> None:
+def check_augment(section: DistilSection, teacher: LoadedModel, base: Path) -> None:
     """Raises if the recipe asks for new texts that cannot be made."""
-    said = section.augment
+    said, task = section.augment, teacher.required_task
     if not said:
         return
-    if task.name not in AUGMENTED_TASKS or task.several:
-        raise RecipeError(f"distil.augment is for {', '.join(AUGMENTED_TASKS)}, not for {task.name}.")
+    check_augment_settings(said, "several labels" if task.several else task.name, base)
+    if said.model is not None:
+        check_same_tokenizer(load_tokenizer(base / said.model), teacher, base / said.model)
+
+
+def check_augment_settings(said: AugmentSection, task: str, base: Path) -> None:
+    """Raises for what is wrong whatever the teacher is."""
+    if task not in AUGMENTED_TASKS:
+        raise RecipeError(f"distil.augment is for {', '.join(AUGMENTED_TASKS)}, not for {task}.")
     if said.model is not None and "masked" not in read_outline(base / said.model)[0].heads:
         raise InputError(f"distil.augment.model {base / said.model} is not a masked language model.")
 
 
-def _wanted(run: AugmentRun, count: int) -> tuple[AugmentSection | None, Path | None]:
-    """The settings and the model; (None, None) if there is nothing to do."""
+def augmentation(run: AugmentRun) -> AugmentSection | None:
+    """The settings; None if there are no new texts."""
     said = run.section.augment
     if said is False or run.task.name not in AUGMENTED_TASKS or run.task.several:
-        return None, None
-    if said is None and count >= FEW_EXAMPLES:
-        return None, None
-    section = said or AugmentSection()
-    if section.model is not None:
-        return section, run.base / section.model
-    base = _base_of(run.teacher)
-    if base is None and said is not None:
-        raise RecipeError("distil.augment.model is missing: the folder of a masked language model.")
-    return section, base
+        return None
+    if said is None and len(run.splits.train.examples) >= FEW_EXAMPLES:
+        return None
+    return said or AugmentSection()
 
 
-def _base_of(teacher: LoadedModel) -> Path | None:
-    """The masked language model that the teacher was tuned from, if its weft.json names it and it is still there."""
+def base_of(teacher: LoadedModel) -> Path | None:
+    """The masked language model that the teacher was tuned from, if its weft.json names it and it is still there with
+    the same tokens: the teacher's vocabulary may have been pruned since.
+    """
     found: Any = {} if teacher.folder is None else known_facts(teacher.folder)
     for key in ("recipe", "finetune", "model"):
         found = found.get(key) if isinstance(found, dict) else None
     if not isinstance(found, str) or not Path(found).is_absolute():
         return None
+    place = Path(found)
     try:
-        return Path(found) if "masked" in read_outline(Path(found))[0].heads else None
+        is_masked = "masked" in read_outline(place)[0].heads
+        return place if is_masked and has_same_tokens(load_tokenizer(place), teacher) else None
     except WeftError:
         return None
 
@@ -133,13 +144,47 @@ def suggestions(model: LoadedModel, texts: Sequence[str], count: int) -> list[li
         best = batch.split(logits.topk(min(count, int(usable.sum()) - 1)).indices)
         for index, rows in zip(picked, best, strict=True):
             encoding = encoded[index]
-            pieces = np.bincount([word for word in encoding.word_ids if word is not None], minlength=1)
-            for place, row in enumerate(rows.tolist()):
-                word = encoding.word_ids[place]
-                if word is not None and pieces[word] == 1 and bool(usable[ids[index][place]]):
-                    start, end = encoding.offsets[place]
-                    names = tuple(tokenizer.decode([token]).strip() for token in row)
-                    found[index].append(Word(start, end, names))
+            for place in _single_words(encoding, usable):
+                if place < len(rows):
+                    names = tuple(tokenizer.decode([token]).strip() for token in rows[place].tolist())
+                    found[index].append(Word(*encoding.offsets[place], names))
+    return found
+
+
+@torch.inference_mode()
+def neighbours(model: LoadedModel, texts: Sequence[str], count: int) -> list[list[Word]]:
+    """The words of each text that are one token, with the `count` words whose embeddings are most alike."""
+    encoded = model.tokenizer.engine.encode_batch(list(texts))
+    usable = _whole_words(model)
+    places = [_single_words(one, usable) for one in encoded]
+    tokens = sorted({one.ids[place] for one, row in zip(encoded, places, strict=True) for place in row})
+    alike = dict(zip(tokens, _most_alike(model, tokens, usable, count), strict=True))
+    return [
+        [Word(*one.offsets[place], alike[one.ids[place]]) for place in row]
+        for one, row in zip(encoded, places, strict=True)
+    ]
+
+
+def _single_words(encoding: Any, usable: torch.Tensor) -> list[int]:
+    """Places of the tokens that are whole words."""
+    pieces = np.bincount([word for word in encoding.word_ids if word is not None], minlength=1)
+    return [
+        place
+        for place, (token, word) in enumerate(zip(encoding.ids, encoding.word_ids, strict=True))
+        if word is not None and pieces[word] == 1 and bool(usable[token])
+    ]
+
+
+def _most_alike(model: LoadedModel, tokens: Sequence[int], usable: torch.Tensor, count: int) -> list[tuple[str, ...]]:
+    table = normalize(model.network.embed.tokens.weight.cpu().float(), dim=1)
+    numbers = usable.nonzero()[:, 0]
+    others = table[numbers].T.contiguous()
+    found: list[tuple[str, ...]] = []
+    for part in torch.tensor(tokens).split(512):
+        likeness = table[part] @ others
+        likeness[part[:, None] == numbers] = -torch.inf
+        for row in numbers[likeness.topk(min(count, len(numbers) - 1)).indices].tolist():
+            found.append(tuple(model.tokenizer.decode([one]).strip() for one in row))
     return found
 
 
@@ -158,7 +203,7 @@ def _whole_words(model: LoadedModel) -> torch.Tensor:
 def replaced_words(text: str, words: Sequence[Word], probability: float, rng: np.random.Generator) -> str:
     parts, end = [], 0
     for word in words:
-        if rng.random() < probability:
+        if word.candidates and rng.random() < probability:
             parts += [text[end : word.start], word.candidates[int(rng.integers(len(word.candidates)))]]
             end = word.end
     return "".join([*parts, text[end:]])

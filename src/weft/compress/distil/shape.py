@@ -20,9 +20,11 @@ class StudentShape:
 
 
 def student_shape(
-    section: StudentSection, teacher: Family, architecture: Architecture, tokenizer: Tokenizer
+    section: StudentSection, teacher: Family, architecture: Architecture, tokenizer: Tokenizer | None
 ) -> StudentShape:
-    """Raises RecipeError if the family has no such model, or if it is larger than the teacher."""
+    """Raises RecipeError if the family has no such model, or if it is larger than the teacher. `tokenizer`: the
+    teacher's; None if it is yet to be made.
+    """
     sources = {}
     for name, stack in (("encoder", architecture.encoder), ("decoder", architecture.decoder)):
         if stack is not None:
@@ -38,6 +40,14 @@ def student_shape(
     else:
         family = _other_family(section, teacher, architecture, tokenizer)
     return StudentShape(family, sources)
+
+
+def student_architecture(shape: StudentShape, head: str | None = None, outputs: int = 2) -> Architecture:
+    """Raises RecipeError if the family has no such architecture. Default of `head`: the family's."""
+    try:
+        return shape.family.architecture(head, outputs)
+    except RecipeError as error:
+        raise RecipeError(f"distil.student: {error}") from None
 
 
 def taken_layers(take: str | list[int], count: int, available: int) -> tuple[int, ...]:
@@ -123,7 +133,9 @@ def _local_layers(stack: StackSpec, sources: tuple[int, ...]) -> tuple[int, ...]
     return tuple(layer for layer, source in enumerate(sources) if source in local)
 
 
-def _other_family(section: StudentSection, teacher: Family, architecture: Architecture, tokenizer: Tokenizer) -> Family:
+def _other_family(
+    section: StudentSection, teacher: Family, architecture: Architecture, tokenizer: Tokenizer | None
+) -> Family:
     assert section.family is not None
     kind = find_family(section.family)
     if kind.default_head.split("+")[0] != teacher.default_head.split("+")[0]:
@@ -143,7 +155,7 @@ def _other_family(section: StudentSection, teacher: Family, architecture: Archit
         "inner": section.inner or round(block.feedforward.inner * width / architecture.width),
         "tied": teacher.tied,
     }
-    if "pad" in names and (pad := tokenizer.id_of("pad")) is not None:
+    if "pad" in names and tokenizer is not None and (pad := tokenizer.id_of("pad")) is not None:
         settings["pad"] = pad
     if "positions" in names:
         settings["positions"] = (longest(architecture.embedding.positions) or 512) + settings.get("pad", -1) + 1

@@ -14,11 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from weft.compress.distil.augment import augment_examples
+from weft.compress.distil.augment import augment_examples, augmentation
 from weft.compress.distil.cache import cached_teacher
 from weft.compress.distil.importance import SAMPLES
 from weft.compress.distil.stages import INTERMEDIATE, PREDICTION, StagePlans, finetune_section, share_of_budget
-from weft.compress.distil.student import Student, make_student, student_from_folder
+from weft.compress.distil.student import Student, head_of_task, make_student, student_from_folder
 from weft.compress.distil.writing import with_teacher_texts
 from weft.compress.lineage import LINEAGE, with_step
 from weft.model.network import Network, count_parameters
@@ -105,7 +105,7 @@ class TaskDistillation:
         if isinstance(section, str):
             found = student_from_folder(self.base / section)
         else:
-            outputs, head = max(task.outputs, 1), _head_of(task, self.teacher)
+            outputs, head = max(task.outputs, 1), head_of_task(task, self.teacher)
             samples = self._samples()
             found = make_student(section, self.teacher, head, outputs, dropout, self.section.seed, samples)
         network = found.built.network
@@ -156,6 +156,7 @@ class TaskDistillation:
             self.input_spec.most_tokens,
             held_out,
             objective,
+            self.processes,
         )
         if stage == INTERMEDIATE and rate is None:
             plan = plan.model_copy(update={"learning_rate": float(f"{_RATE_FACTOR * plan.learning_rate:.2g}")})
@@ -173,11 +174,6 @@ class TaskDistillation:
 
         limit, steps = self.section.cache_limit, spec.steps
         return cached_teacher(self.teacher.network, wanted, place, limit, plan.precision, first, steps)
-
-
-def _head_of(task: Task, teacher: LoadedModel) -> str:
-    family = teacher.description.family
-    return task.head if family is None else task.head_in(family)
 
 
 def train_student(run: TaskDistillation, *, resume: bool) -> tuple[Built, dict[str, Any]]:
@@ -232,8 +228,8 @@ def prediction_objective(run: TaskDistillation, teacher: Teacher) -> Distillatio
         share = 0.5 if share is None else share
         losses = TextLosses(soft=1 - share, hard=share, temperature=temperature)
         return TextDistillation(run.inner, teacher, run.task.head, losses)
-    if share is None:
-        share = 0.5 if run.task.name == "similarity" else 0.0
+    if share is None:  # new texts have no labels but the teacher's
+        share = 0.5 if run.task.name == "similarity" and augmentation(run) is None else 0.0
     return PredictionDistillation(run.inner, teacher, temperature, share)
 
 

@@ -47,7 +47,18 @@ from weft.train.training_log import read_metrics
 
 _RATE, _LENGTH = 5e-4, 128
 _SAME = (
-    *("budget", "accumulation", "weight_decay", "warmup", "clip", "dropout", "mask_share", "precision", "threads"),
+    *(
+        "budget",
+        "accumulation",
+        "pieces",
+        "weight_decay",
+        "warmup",
+        "clip",
+        "dropout",
+        "mask_share",
+        "precision",
+        "threads",
+    ),
     *("seed", "log_every", "validate_every", "checkpoint_every", "keep", "patience", "sequence_length"),
 )
 _ALONE = "alone"
@@ -152,8 +163,7 @@ def distil_text(
 
     def adapt(inputs: PretrainInputs) -> PretrainInputs:
         student, live = run.student(inputs, goal.settings), run.live()
-        parts = inputs.base, inputs.tokenizer, inputs.data, inputs.kind, inputs.device
-        return StudentInputs(*parts, student, lambda objective, plan: run.teach(objective, live))
+        return StudentInputs(**vars(inputs), student=student, teach=lambda objective, plan: run.teach(objective, live))
 
     with claim(folder, recipe, base, resume=resume, processes=processes):
         if resume and (results := finished(folder)):

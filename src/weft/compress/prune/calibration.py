@@ -3,25 +3,33 @@
 Most of the samples (`fit`) score neurons and heads and fit the compensation. The others (`held`) measure losses.
 """
 
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from weft.compress.calibration_data import data_or_training_data, labelled_rows, section_of_recipe, text_samples
+from weft.compress.calibration_data import (
+    Subset,
+    check_predictable,
+    data_or_training_data,
+    labelled_rows,
+    section_of_recipe,
+    text_samples,
+)
 from weft.compress.prune.vocabulary import count_tokens
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.model.network import Network
+from weft.model.packed import order_by_length
 from weft.objectives.objective import Batch, Objective, head_scores
 from weft.sources.documents import read_documents
 from weft.sources.files import find_files
 from weft.sources.places import locate
 from weft.tasks.batches import groups
-from weft.tasks.example import Example
+from weft.tasks.example import Input
 from weft.tasks.labelled.data import named, read_split
 from weft.tasks.loaded import LoadedModel
 from weft.tasks.rewrite import TextTargets
@@ -32,29 +40,10 @@ _FIT_SAMPLES, _HELD_SAMPLES = 2000, 1000
 _FIT_TOKENS, _HELD_TOKENS = 2**17, 2**15  # at most, of text
 _HELD_SHARE = 0.25  # of the samples, if there are few
 _BATCH_TOKENS = 4096
+_ALONE = 24  # samples that latency is measured on
 _MOST_TEXT = 8_000_000  # characters
 _LEAST_SAMPLES = 16
 _SEED = 0
-
-
-@dataclass(frozen=True)
-class Subset:
-    """Some samples of an objective."""
-
-    objective: Objective
-    samples: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def batch(self, samples: list[int], epochs: list[int], seed: int) -> Batch:
-        return self.objective.batch([self.samples[sample] for sample in samples], epochs, seed)
-
-    def loss(self, network: Network, batch: Batch, totals: Mapping[str, int]) -> Tensor:
-        return self.objective.loss(network, batch, totals)
-
-    def scores(self, network: Network, batch: Batch) -> dict[str, Tensor]:
-        return self.objective.scores(network, batch)
 
 
 @dataclass(frozen=True)
@@ -62,6 +51,7 @@ class PruningData:
     what: str  # the samples in words
     fit: list[Batch]
     held: list[Batch]
+    alone: list[Batch]  # some of the held samples, a batch each
     objective: Callable[[], Objective]  # of all samples but the held ones, for recovery
     with_task: Callable[[Network], Network]  # the network with the task's own weights beside it, such as a CRF
     score: Callable[[Network], float] | None = None  # of the held examples
@@ -69,7 +59,7 @@ class PruningData:
 
     @torch.inference_mode()
     def loss(self, network: Network, most_tokens: int | None = None) -> float:
-        """The mean loss of the held samples, or of some of them."""
+        """The mean loss of the held samples, or of some of them. Raises WeftError if it is not finite."""
         network = self.with_task(network).eval()
         sums: dict[str, float] = {}
         counts: dict[str, int] = {}
@@ -78,15 +68,22 @@ class PruningData:
                 sums[kind] = sums.get(kind, 0.0) + float(value)
             for kind, count in batch.counts.items():
                 counts[kind] = counts.get(kind, 0) + count
-        return sum(sums[f"loss/{kind}"] / max(count, 1) for kind, count in counts.items())
+        loss = sum(sums[f"loss/{kind}"] / max(count, 1) for kind, count in counts.items())
+        if not math.isfinite(loss):
+            raise WeftError("The model's loss is NaN or infinite: its weights have diverged, so it cannot be pruned.")
+        return loss
 
 
 def some_batches_of(batches: Sequence[Batch], most_tokens: int) -> list[Batch]:
     """About so many tokens. Evenly chosen, since batches are sorted by length; two at least."""
     tokens = sum(len(batch.packed.tokens) for batch in batches)
     count = max(2, round(len(batches) * min(1.0, most_tokens / max(tokens, 1))))
-    places = np.unique(np.linspace(0, len(batches) - 1, min(count, len(batches))).round().astype(int))
-    return [batches[place] for place in places]
+    return [batches[place] for place in even_places(len(batches), count)]
+
+
+def even_places(count: int, most: int) -> list[int]:
+    """At most so many of 0 … count − 1."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)).tolist()
 
 
 def read_pruning_data(model: LoadedModel, data: Path | None, scratch: Path) -> PruningData:
@@ -123,11 +120,12 @@ def _labelled(model: LoadedModel, paths: Sequence[Path]) -> PruningData:
         answers, _ = task.answers(with_task(network).eval(), held_examples, spec)
         return task.score(with_task(network), held_examples, answers, spec)
 
-    chosen = others[:_FIT_SAMPLES]
+    chosen, held_inputs = others[:_FIT_SAMPLES], task.inputs(held_examples, spec)
     return PruningData(
         f"{len(chosen):,} examples of {split.where}, {held:,} more to judge",
-        _batches(task, chosen, model),
-        _batches(task, held_examples, model),
+        _batches(task, task.inputs(chosen, spec)),
+        _batches(task, held_inputs),
+        _alone(task, held_inputs),
         lambda: TaskObjective(task, task.inputs(others, spec)),
         with_task,
         None if task.writes else score,
@@ -135,9 +133,14 @@ def _labelled(model: LoadedModel, paths: Sequence[Path]) -> PruningData:
     )
 
 
-def _batches(task: Task, examples: Sequence[Example], model: LoadedModel) -> list[Batch]:
-    inputs = task.inputs(examples, model.input_spec)
+def _batches(task: Task, inputs: Sequence[Input]) -> list[Batch]:
     return [batch_of(task, [inputs[i] for i in part]) for part in groups(inputs, _BATCH_TOKENS)]
+
+
+def _alone(task: Task, inputs: Sequence[Input]) -> list[Batch]:
+    """Evenly chosen by length."""
+    order = order_by_length([one.ids for one in inputs])
+    return [batch_of(task, [inputs[order[place]]]) for place in even_places(len(order), _ALONE)]
 
 
 def _text(model: LoadedModel, paths: Sequence[Path], scratch: Path) -> PruningData:
@@ -151,10 +154,14 @@ def _text(model: LoadedModel, paths: Sequence[Path], scratch: Path) -> PruningDa
     picked = np.random.default_rng(_SEED).permutation(count).tolist()
     fit = picked[held : held + min(_FIT_SAMPLES, _FIT_TOKENS // length)]
     what = f"{len(fit):,} windows of {length} tokens of {where}, {held:,} more to judge"
+    learnt, judged = (_windows(objective, part, length) for part in (fit, picked[:held]))
+    check_predictable(learnt, where)
+    check_predictable(judged, where)
     return PruningData(
         what,
-        _windows(objective, fit, length),
-        _windows(objective, picked[:held], length),
+        learnt,
+        judged,
+        [objective.batch([sample], [0], _SEED) for sample in picked[: min(held, _ALONE)]],
         lambda: Subset(objective, picked[held:]),
         lambda network: network,
     )
@@ -170,7 +177,7 @@ def tokens_of(model: LoadedModel, corpus: Path) -> Counter[int]:
     """How often each token occurs: in rows of the model's task, as the network reads them, or in text."""
     if model.task is None or corpus.is_dir() or locate(corpus).is_text:
         return count_tokens(model.tokenizer, (document.text for document in read_documents(find_files([corpus]))))
-    split = read_split(model.task, [corpus], section_of_recipe(model))
+    split = read_split(model.task, [corpus], section_of_recipe(model, [corpus]))
     counts: Counter[int] = Counter()
     for one in model.task.inputs(split.examples, model.input_spec):
         counts.update(one.ids.tolist())

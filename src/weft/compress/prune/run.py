@@ -78,12 +78,17 @@ def _check(model: LoadedModel, settings: PruneSettings) -> None:
     bounds, architecture = settings.bounds, model.network.architecture
     if quantized_modules(model.network):
         raise InputError(f"This {model.family} is quantized. Prune the fp32 model that it was made from.")
-    if (bounds.cuts_layers or bounds.uneven_heads is not None) and architecture.recurrent is not None:
-        raise InputError("An LSTM has neither heads nor inner neurons to prune. weights= and vocabulary= work with it.")
+    if bounds.needs_data and architecture.recurrent is not None:
+        raise InputError("The cells of an LSTM cannot be pruned. Only vocabulary= works with it.")
     if bounds.uneven_heads is not None and (
         architecture.is_encoder_decoder or isinstance(architecture.embedding.positions, Relative)
     ):
         raise InputError("heads=uneven: works with encoders and decoders whose layers share no position bias.")
+    if bounds.cuts_layers and not all(stack.is_uniform for stack in stacks_of(architecture).values()):
+        raise InputError(
+            "Layers of this model differ in heads or neurons; only heads=uneven:, weights= and vocabulary= can prune "
+            "it. Prune the model that it was made from: heads=uneven: goes together with layers= and inner=."
+        )
     if settings.keep_tokens is not None and bounds.vocabulary is None:
         raise InputError("--keep-tokens goes with vocabulary=.")
     if settings.minutes and not bounds.needs_data:
@@ -126,7 +131,7 @@ def _longer(before: Tokenizer, fewer: FewerTokens, counts: Counter[int]) -> floa
 def _prune_network(found: Pruned, calibration: PruningData, settings: PruneSettings, scratch: Path) -> None:
     bounds, whole = settings.bounds, found.network
     before = calibration.loss(whole)
-    timed = timed_batches(calibration.held, settings.measure)
+    timed = timed_batches(calibration, settings.measure)
     losses = {"before": before}
     if bounds.cuts_layers:
         chosen = _choose(whole, found.description, calibration, settings, timed)

@@ -17,16 +17,15 @@ from typing import Literal
 import numpy as np
 import torch
 
+from weft.compress.prune.calibration import PruningData, even_places
 from weft.compress.prune.cut import KeptLayer, KeptParts, StackSide, cut_network, keep_everything, stacks_of
 from weft.inference.compiled_forward import compile_forward
 from weft.model.network import Network
-from weft.model.packed import Packed
 from weft.objectives.objective import Batch
 from weft.progress import track
 
 Measure = Literal["throughput", "latency"]
 _TIMED_TOKENS = 2**12  # of a turn, for throughput
-_TIMED_TEXTS = 24  # of a turn, for latency
 _TABLE_TURNS = 7
 _LEAST_TURNS, _MOST_TURNS = 9, 41
 _LONGEST_SECONDS = 20.0  # of one comparison
@@ -58,40 +57,13 @@ class LatencyTable:
         return self.base + factor * sum(self.layers[side] * count for side, count in layers.items())
 
 
-def timed_batches(batches: Sequence[Batch], measure: Measure) -> list[Batch]:
-    """Some of the batches, as they are or one text at a time."""
-    if measure == "throughput":
-        count = max(1, round(_TIMED_TOKENS / max(len(batch.packed.tokens) for batch in batches)))
-        places = np.unique(np.linspace(0, len(batches) - 1, min(count + 1, len(batches))).round().astype(int))
-        return [batches[place] for place in places]
-    texts = [(batch, number) for batch in batches for number in range(len(batch.packed.lengths))]
-    places = np.unique(np.linspace(0, len(texts) - 1, _TIMED_TEXTS).round().astype(int))
-    return [_alone(*texts[place]) for place in places]
-
-
-def _alone(batch: Batch, number: int) -> Batch:
-    """One of the batch's sequences. Its language head predicts as many tokens as it has on average."""
-    packed = _one(batch.packed, number)
-    decoder = None if batch.decoder is None else _one(batch.decoder, number)
-    reader = decoder or packed
-    rows = None
-    if batch.rows is not None:
-        share = len(batch.rows) / len((batch.decoder or batch.packed).tokens)
-        rows = torch.arange(max(1, round(share * len(reader.tokens))))
-    return replace(batch, packed=packed, decoder=decoder, rows=rows)
-
-
-def _one(packed: Packed, number: int) -> Packed:
-    start, length = int(packed.starts[number]), packed.lengths[number]
-    cut = slice(start, start + length)
-    return Packed(
-        packed.tokens[cut],
-        packed.positions[cut],
-        torch.tensor([0, length]),
-        (length,),
-        ((1, length),),
-        None if packed.segments is None else packed.segments[cut],
-    )
+def timed_batches(calibration: PruningData, measure: Measure) -> list[Batch]:
+    """Some of the held samples: in batches, or one at a time."""
+    if measure == "latency":
+        return calibration.alone
+    batches = calibration.held
+    count = max(1, round(_TIMED_TOKENS / max(len(batch.packed.tokens) for batch in batches)))
+    return [batches[place] for place in even_places(len(batches), count + 1)]
 
 
 @torch.inference_mode()

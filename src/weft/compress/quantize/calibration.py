@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.compress.calibration_data import labelled_rows, text_samples, texts_in
+from weft.compress.calibration_data import Subset, check_predictable, labelled_rows, text_samples, texts_in
 from weft.errors import InputError
 from weft.model.packed import group_by_tokens, order_by_length, pack
 from weft.objectives.objective import Batch, Objective
@@ -22,6 +22,7 @@ from weft.train.text_evaluation import language_head
 FIT_TOKENS, HELD_TOKENS = 2**15, 2**12  # about
 LEAST_SAMPLES = 8
 _BATCH_TOKENS = 2048
+_WINDOWS_PER_STEP, _ROWS_PER_STEP = 8, 32  # of tuning: windows of text, rows of a task
 _MOST_VECTOR_TOKENS = 256  # of a text
 _MOST_TEXT = 4_000_000  # characters
 _SEED = 0
@@ -32,7 +33,8 @@ class QuantizationData:
     what: str  # in words
     fit: list[Batch]
     held: list[Batch]
-    objective: Objective | None = None  # of all samples, for tuning. None: the model has no head
+    objective: Objective | None = None  # of all samples but the held ones, for tuning. None: the model has no head
+    samples_per_step: int = 0  # of tuning
 
 
 def read_quantization_data(model: LoadedModel, data: Sequence[Path], scratch: Path) -> QuantizationData:
@@ -48,14 +50,15 @@ def _of_task(model: LoadedModel, data: Sequence[Path]) -> QuantizationData:
     task = model.required_task
     split = labelled_rows(model, data)
     inputs = task.inputs(split.examples, model.input_spec)
-    objective = TaskObjective(task, inputs)
-    lengths = [len(one.ids) for one in inputs]
-    return _divided(objective, lengths, split.where)
+    return _divided(TaskObjective(task, inputs), [len(one.ids) for one in inputs], split.where, _ROWS_PER_STEP)
 
 
 def _of_text(model: LoadedModel, data: Sequence[Path], scratch: Path) -> QuantizationData:
-    samples = text_samples(model, data, scratch, _MOST_TEXT)
-    return _divided(samples.objective, [samples.length] * len(samples.objective), named(data))
+    samples, where = text_samples(model, data, scratch, _MOST_TEXT), named(data)
+    found = _divided(samples.objective, [samples.length] * len(samples.objective), where, _WINDOWS_PER_STEP)
+    check_predictable(found.fit, where)
+    check_predictable(found.held, where)
+    return found
 
 
 def _of_vectors(model: LoadedModel, data: Sequence[Path]) -> QuantizationData:
@@ -69,14 +72,15 @@ def _of_vectors(model: LoadedModel, data: Sequence[Path]) -> QuantizationData:
     return QuantizationData(f"{len(fit):,} texts of {where}", batches, others)
 
 
-def _divided(objective: Objective, lengths: Sequence[int], where: str) -> QuantizationData:
+def _divided(objective: Objective, lengths: Sequence[int], where: str, per_step: int) -> QuantizationData:
     fit, held = _picked(lengths, where)
 
     def batches(chosen: list[int]) -> list[Batch]:
         groups = group_by_tokens([lengths[i] for i in chosen], _BATCH_TOKENS)
         return [objective.batch([chosen[i] for i in group], [0] * len(group), _SEED) for group in groups]
 
-    return QuantizationData(f"{len(fit):,} samples of {where}", batches(fit), batches(held), objective)
+    others = Subset(objective, sorted(set(range(len(lengths))).difference(held)))
+    return QuantizationData(f"{len(fit):,} samples of {where}", batches(fit), batches(held), others, per_step)
 
 
 def _picked(lengths: Sequence[int], where: str) -> tuple[list[int], list[int]]:

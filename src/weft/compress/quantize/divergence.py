@@ -6,11 +6,13 @@ numbers (regression)                  squared difference, divided by the varianc
 vectors (no head)                     1 − cosine of the mean hidden states
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from weft.errors import WeftError
 from weft.model.heads import mean_of_each
 from weft.model.network import Network
 from weft.objectives.answers import RegressionAnswers
@@ -41,22 +43,27 @@ def distance(batch: Batch, kind: str, ours: Tensor, teacher: Tensor) -> Tensor:
 
 
 class Reference:
-    """The fp32 model's predictions on some batches, to compare others with."""
+    """The fp32 model's predictions on some batches, to compare others with. Raises WeftError if they are NaN."""
 
     def __init__(self, network: Network, batches: Sequence[Batch]) -> None:
         self.batches = batches
         with torch.inference_mode():
             self.teacher = [predictions(network.eval(), batch) for batch in batches]
+        # −∞ is fine: it pads.
+        if any((found.isnan() | (found == math.inf)).any() for teacher in self.teacher for found in teacher.values()):
+            raise WeftError("The model's predictions are NaN: its weights have diverged, so it cannot be quantized.")
 
     @torch.inference_mode()
     def divergence(self, network: Network) -> float:
+        """Infinite if a prediction is NaN."""
         sums: dict[str, float] = {}
         counts: dict[str, float] = {}
         for batch, teacher in zip(self.batches, self.teacher, strict=True):
             for kind, ours in predictions(network.eval(), batch).items():
                 sums[kind] = sums.get(kind, 0.0) + float(distance(batch, kind, ours, teacher[kind]))
                 counts[kind] = counts.get(kind, 0) + batch.counts.get(kind, len(batch.packed.lengths))
-        return sum(total / max(counts[kind], 1) / self._unit(kind) for kind, total in sums.items())
+        found = sum(total / max(counts[kind], 1) / self._unit(kind) for kind, total in sums.items())
+        return max(found, 0.0) if math.isfinite(found) else math.inf  # rounding errors make zeros negative
 
     def in_words(self, divergence: float) -> str:
         kinds = list(self.teacher[0])

@@ -25,9 +25,13 @@ def limits(bits: int) -> tuple[int, int]:
 
 
 def group_size(inputs: int, wanted: int = GROUP) -> int:
-    """The largest even divisor of the inputs up to `wanted`, since two values share a byte; 1 if there is none."""
-    found = [size for size in range(2, min(wanted, inputs) + 1, 2) if inputs % size == 0]
-    return max(found, default=1)
+    """The largest divisor of the inputs up to `wanted` that is a multiple of 8, which the int4 kernel needs; if there
+    is none, an even one, since two values share a byte; otherwise 1.
+    """
+    for step in (8, 2):
+        if found := [size for size in range(step, min(wanted, inputs) + 1, step) if inputs % size == 0]:
+            return max(found)
+    return 1
 
 
 def round_to_nearest(

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from weft.compress.quantize.sensitivity import layer_errors, matrices_to_keep, o
 from weft.compress.quantize.smoothing import fold, smoothing_factors, smoothing_sites
 from weft.compress.quantize.statistics import InputStatistics, input_statistics
 from weft.compress.quantize.tuning import tune
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.interchange.quantized_entries import why_not_fp32
 from weft.model.network import Network
 from weft.model.quantized import QuantizedWeight, quantized_modules
@@ -70,10 +70,25 @@ class QuantizeResult:
         return layer_errors(self.errors, self.kept)
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """The network, its matrices rounded, and how far the predictions move."""
+
+    network: Network
+    weights: dict[str, QuantizedWeight]
+    divergence: float
+    steps: int = 0  # of tuning
+    kept: list[str] = field(default_factory=list)
+    alone: dict[str, float] = field(default_factory=dict)
+
+
 def quantize_loaded(model: LoadedModel, data: Sequence[Path], settings: QuantizeSettings) -> QuantizeResult:
     """`data`: default: what the recipe of the model's run names. 8 bits work without any."""
     if reason := why_not_fp32(model.network, model.facts):
         raise InputError(reason.replace("It", str(model.folder or "This model"), 1))
+    network = Network(model.network.architecture)  # plain modules in fp32, whatever computes for the loaded model
+    network.load_state_dict(model.network.state_dict())
+    _check_network(network, settings)
     paths = data_or_training_data(model, data)
     if not paths and (settings.bits == 4 or settings.budget is not None):
         what = "labelled rows of its task" if model.task is not None else "text such as it was trained on"
@@ -81,9 +96,18 @@ def quantize_loaded(model: LoadedModel, data: Sequence[Path], settings: Quantize
         raise InputError(f"{purpose}. Give some with --data ({what}).")
     with tempfile.TemporaryDirectory(prefix="weft-") as scratch:
         found = read_quantization_data(model, paths, Path(scratch)) if paths else None
-        network = Network(model.network.architecture)  # plain modules in fp32, whatever computes for the loaded model
-        network.load_state_dict(model.network.state_dict())
         return quantize_network(network.eval(), found, settings, Path(scratch))
+
+
+def _check_network(network: Network, settings: QuantizeSettings) -> None:
+    for name, parameter in network.named_parameters():
+        if not parameter.isfinite().all():
+            raise WeftError(f"The weights {name} hold NaN or infinity: the model has diverged, so it is not quantized.")
+    if settings.bits == 4 and all(bits_of(network, name, settings) == 8 for name in matrix_names(network)):
+        raise InputError(
+            f"No matrix of this {network.architecture.family} can have 4 bits: only linear layers between embeddings "
+            f"and heads do, in groups of at least {_LEAST_INPUTS} inputs. Use 8 bits."
+        )
 
 
 def quantize_network(
@@ -104,19 +128,46 @@ def quantize_network(
         name: round_matrix(network, name, statistics.get(name), settings)
         for name in track(names, "Quantizing", unit="matrices")
     }
-    steps = 0
+    candidates = [_Candidate(network, weights, reference.divergence(quantized_copy(network, weights)))]
     if settings.budget is not None:
-        network, weights, steps = _tuned(network, weights, data, reference, settings, scratch)
-    errors = _errors(network, weights, statistics)
-    divergence = reference.divergence(quantized_copy(network, weights))
-    kept, alone = list[str](), dict[str, float]()
+        candidates.append(_tuned(network, weights, data, reference, settings, scratch))
     allowed = ALLOWED[settings.bits] if settings.allowed is None else settings.allowed
-    if divergence > allowed:
-        say(f"The divergence is {divergence:.2g}, more than the allowed {allowed:.2g}: some matrices stay in fp32.")
-        kept, alone, divergence = matrices_to_keep(network, weights, reference, allowed, divergence)
-    final = quantized_copy(network, weights, kept)
-    moved = reference.in_words(divergence)
-    return QuantizeResult(final, data.what, divergence, moved, errors, kept, alone, smoothed, steps)
+    best = _best_within(allowed, candidates, reference)
+    moved = reference.in_words(best.divergence)
+    if best.divergence > allowed:
+        moved += f", more than the allowed {allowed:.2g}"
+    return QuantizeResult(
+        quantized_copy(best.network, best.weights, best.kept),
+        data.what,
+        best.divergence,
+        moved,
+        _errors(best.network, best.weights, statistics),
+        best.kept,
+        best.alone,
+        smoothed,
+        best.steps,
+    )
+
+
+def _best_within(allowed: float, candidates: Sequence[_Candidate], reference: Reference) -> _Candidate:
+    """The one that diverges least, with its worst matrices in fp32 if it has to be. A tuned one may miss the bound even
+    so, since what it keeps in fp32 is tuned as well. Then another is tried.
+    """
+    tried = []
+    for one in sorted(candidates, key=lambda one: one.divergence):
+        if one.divergence > allowed:
+            found = f"{one.divergence:.2g}, more than the allowed {allowed:.2g}"
+            say(f"The divergence is {found}: some matrices stay in fp32.")
+            kept, alone, divergence = matrices_to_keep(one.network, one.weights, reference, allowed, one.divergence)
+            one = replace(one, kept=kept, alone=alone, divergence=divergence)
+        tried.append(one)
+        if one.divergence <= allowed:
+            break
+    best = min(tried, key=lambda one: one.divergence)
+    if best.steps == 0 and len(candidates) > 1:
+        before, after = (f"{one.divergence:.2g}" for one in candidates)
+        say(f"Tuning did not help (divergence {before} → {after}): the untuned weights are quantized.")
+    return best
 
 
 def matrix_names(network: Network) -> list[str]:
@@ -134,23 +185,29 @@ def matrix_names(network: Network) -> list[str]:
     return found
 
 
-@torch.no_grad()
-def round_matrix(
-    network: Network, name: str, statistics: InputStatistics | None, settings: QuantizeSettings
-) -> QuantizedWeight:
+def bits_of(network: Network, name: str, settings: QuantizeSettings) -> int:
     """4 bits are for the layers' matrices. Embeddings and heads have 8: their errors reach every layer, or none evens
     them out.
     """
     is_inner = isinstance(network.get_submodule(name), nn.Linear) and not name.startswith("heads.")
-    return _round(network.get_parameter(f"{name}.weight"), statistics, settings, settings.bits if is_inner else 8)
+    group = group_size(network.get_parameter(f"{name}.weight").shape[1], settings.group)
+    return settings.bits if is_inner and group >= _LEAST_INPUTS else 8
+
+
+@torch.no_grad()
+def round_matrix(
+    network: Network, name: str, statistics: InputStatistics | None, settings: QuantizeSettings
+) -> QuantizedWeight:
+    bits = bits_of(network, name, settings)
+    return _round(network.get_parameter(f"{name}.weight"), statistics, settings, bits)
 
 
 def _round(
     weight: Tensor, statistics: InputStatistics | None, settings: QuantizeSettings, bits: int
 ) -> QuantizedWeight:
-    group = group_size(weight.shape[1], settings.group)
-    if bits == 8 or group < _LEAST_INPUTS:
+    if bits == 8:
         return round_to_nearest(weight, 8, moments=None if statistics is None else statistics.moments)
+    group = group_size(weight.shape[1], settings.group)
     if statistics is None or statistics.hessian is None:
         return round_to_nearest(weight, 4, group=group)
     return round_gptq(weight, statistics.hessian, 4, group=group)
@@ -165,9 +222,9 @@ def _smooth(network: Network, statistics: dict[str, InputStatistics], settings: 
             continue
         before, weight = statistics[name], network.get_parameter(f"{name}.weight").detach()
         factors = site.shared(smoothing_factors(before.largest, weight))
-        after = before.divided_by(factors)
+        after, bits = before.divided_by(factors), bits_of(network, name, settings)
         errors = [
-            output_error(matrix, _round(matrix, found, settings, settings.bits), found.rows)
+            output_error(matrix, _round(matrix, found, settings, bits), found.rows)
             for matrix, found in ((weight, before), (weight * factors, after))
         ]
         if errors[1] < errors[0]:
@@ -184,16 +241,21 @@ def _tuned(
     reference: Reference,
     settings: QuantizeSettings,
     scratch: Path,
-) -> tuple[Network, dict[str, QuantizedWeight], int]:
+) -> _Candidate:
     """The better of two roundings of the tuned weights: as in training, and with scales searched anew."""
     if data.objective is None or settings.budget is None:
         raise InputError("A model without a head cannot be tuned: it makes no predictions to keep.")
-    tuned, rounded, steps = tune(network, weights, data.objective, settings.budget, scratch / "run", seed=settings.seed)
+    tuned, rounded, steps = tune(
+        network, weights, data.objective, settings.budget, scratch / "run", samples=data.samples_per_step,
+        seed=settings.seed,
+    )  # fmt: skip
     linear = [name for name in weights if isinstance(tuned.get_submodule(name), nn.Linear)]
     statistics = input_statistics(tuned, linear, data.fit, hessians=settings.bits == 4)
     searched = {name: round_matrix(tuned, name, statistics.get(name), settings) for name in weights}
-    best = min((rounded, searched), key=lambda found: reference.divergence(quantized_copy(tuned, found)))
-    return tuned, best, steps
+    found = [
+        _Candidate(tuned, one, reference.divergence(quantized_copy(tuned, one)), steps) for one in (rounded, searched)
+    ]
+    return min(found, key=lambda one: one.divergence)
 
 
 def _errors(

@@ -34,6 +34,8 @@ class InputStatistics:
 
     def add(self, x: Tensor) -> None:
         x = x.detach().float().flatten(0, -2)
+        if not len(x):  # a head, where the batch has nothing to predict
+            return
         self.count += len(x)
         self.squares += x.square().sum(0)
         self.largest = torch.maximum(self.largest, x.abs().amax(0))

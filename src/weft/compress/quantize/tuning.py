@@ -20,8 +20,8 @@ from weft.errors import InputError
 from weft.model.network import Network
 from weft.model.quantized import QuantizedWeight, quantize_rows
 from weft.objectives.objective import Batch, Objective, head_scores
-from weft.tasks.task import TaskObjective
 from weft.tokens.order import Order
+from weft.train.batches import StepPiece
 from weft.train.budget import Budget, steps_of
 from weft.train.engine import Engine
 from weft.train.loop import train
@@ -31,7 +31,6 @@ from weft.train.spec import TrainSpec
 from weft.train.step import Step
 
 _RATE = 1e-4
-_WINDOWS, _ROWS = 8, 32  # of text, of a task, per step
 _TRIAL_STEPS = 2
 _FEWEST_STEPS = 10
 
@@ -52,7 +51,7 @@ class SelfDistillation:
     def loss(self, network: Network, batch: Batch, totals: Mapping[str, int]) -> Tensor:
         with torch.no_grad():
             teacher = predictions(self.teacher, batch)
-        found = predictions(network, batch)
+        found = predictions(network.eval(), batch)  # dropout would move predictions more than rounding does
         return torch.stack(
             [distance(batch, kind, ours, teacher[kind]) / max(totals[kind], 1) for kind, ours in found.items()]
         ).sum()
@@ -94,12 +93,13 @@ def tune(
     budget: Budget,
     folder: Path,
     *,
+    samples: int,
     seed: int = 0,
 ) -> tuple[Network, dict[str, QuantizedWeight], int]:
     """The tuned network in fp32, its matrices rounded as in training, and the number of steps.
 
     `weights`: the quantized matrices, whose scales are kept. With 4 bits training begins at their values, which are
-    better than those to nearest. `folder` takes the log and the last checkpoint.
+    better than those to nearest. `folder` takes the log and the last checkpoint. `samples`: of a step.
     """
     teacher, student = copy.deepcopy(network).eval(), copy.deepcopy(network)
     for name, weight in weights.items():
@@ -107,7 +107,7 @@ def tune(
             student.get_parameter(f"{name}.weight").data.copy_(weight.dequantized())
     before = _put_rounded(student, weights)
     goal, order = SelfDistillation(objective, teacher), Order((len(objective),), (1.0,), seed)
-    samples = min(len(objective), _ROWS if isinstance(objective, TaskObjective) else _WINDOWS)
+    samples = min(len(objective), samples)
     steps = _steps(student, goal, order, budget, samples)
     schedule, optimizer = Schedule(steps, "linear", warmup=max(1, steps // 20)), OptimizerSpec("adamw", _RATE, 0.0)
     spec = TrainSpec(steps, samples, schedule, optimizer, seed=seed, checkpoint_every=steps, keep=1)
@@ -131,7 +131,8 @@ def _steps(network: Network, goal: SelfDistillation, order: Order, budget: Budge
     began = time.monotonic()
     for number in range(_TRIAL_STEPS):
         picked = order.batch(number, samples)
-        engine.take_step([goal.batch([one.sample for one in picked], [one.epoch for one in picked], 0)], number)
+        batch = goal.batch([one.sample for one in picked], [one.epoch for one in picked], 0)
+        engine.take_step([StepPiece(0, [batch])], number)
     return max(_FEWEST_STEPS, int(budget.amount * _TRIAL_STEPS / (time.monotonic() - began)))
 
 

@@ -172,7 +172,8 @@ class _Search:
             if role.name not in self.found:
                 raise InputError(
                     f"{self.where} has no column that looks like the {role.name}. {self._its_columns} "
-                    f"Name the column with finetune.data.{role.name} in a recipe, or with --column {role.name}=…."
+                    f"Name the column with finetune.data.{role.name} in a recipe, or with --column {role.name}=… "
+                    f"(evaluate, predict, compare), or rename it to {role.name}."
                 )
 
     @property
