@@ -74,11 +74,11 @@ def _run_together(
     resume: bool,
 ) -> RunResults:
     """Run a stage in the processes that torchrun has started, or in this one alone."""
-    from weft.train.process_group import is_restarted, joined_processes
+    from weft.train.process_group import joined_processes, restarts
 
     with joined_processes() as processes:
         read, base, folder = _opened(recipe, overrides, output, resume=resume)
-        resume = resume or (is_restarted() and processes.broadcast(bool(known_facts(folder))))
+        resume = resume or (restarts() > 0 and processes.broadcast(bool(known_facts(folder))))
         return RunResults(stage(read, base, folder, resume=resume, processes=processes))
 
 

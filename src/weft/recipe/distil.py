@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from weft.recipe.finetune import DataSection
-from weft.recipe.section import GradientClip, Section, WarmUp
+from weft.recipe.section import GradientClip, Section, StepPieces, WarmUp
 
 DistilMethod = Literal["kl", "distilbert", "minilm", "minilm+kl", "tinybert"]
 
@@ -104,13 +104,7 @@ class DistilSection(Section):
     accumulation: int = Field(
         1, ge=1, description="micro-batches per optimizer step; a higher number needs less memory"
     )
-    pieces: int | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        description="parts of a step that processes share; the result depends on it, but not on the number of "
-        "processes; default: 1, with several processes 8",
-    )
+    pieces: StepPieces = None
     learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="peak learning rate of AdamW")
     intermediate_rate: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="tinybert: peak learning rate of the first stage"

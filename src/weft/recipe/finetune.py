@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from weft.recipe.model import ModelSection
-from weft.recipe.section import GradientClip, Section, WarmUp
+from weft.recipe.section import GradientClip, Section, StepPieces, WarmUp
 
 Paths = str | list[str]
 TaskName = Literal["classify", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent"]
@@ -84,13 +84,7 @@ class FinetuneSection(Section):
     accumulation: int = Field(
         1, ge=1, description="micro-batches per optimizer step; a higher number needs less memory"
     )
-    pieces: int | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        description="parts of a step that processes share; the result depends on it, but not on the number of "
-        "processes; default: 1, with several processes 8",
-    )
+    pieces: StepPieces = None
     optimizer: Literal["adamw", "muon"] | None = Field(
         None,
         description="optimizer; default: muon from scratch or if the model was pre-trained with it, otherwise adamw",

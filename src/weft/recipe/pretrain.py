@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from weft.recipe.section import GradientClip, Section, WarmUp
+from weft.recipe.section import GradientClip, Section, StepPieces, WarmUp
 
 ObjectiveName = Literal["causal", "masked", "masked+next-sentence", "masked+sentence-order", "span"]
 
@@ -25,13 +25,7 @@ class PretrainSection(Section):
     accumulation: int = Field(
         1, ge=1, description="micro-batches per optimizer step; a higher number needs less memory"
     )
-    pieces: int | None = Field(
-        None,
-        ge=1,
-        le=4096,
-        description="parts of a step that processes share; the result depends on it, but not on the number of "
-        "processes; default: 1, with several processes 8",
-    )
+    pieces: StepPieces = None
     optimizer: Literal["adamw", "muon"] = Field(
         "muon", description="muon: Muon for matrices, AdamW for the rest; adamw: AdamW for all"
     )

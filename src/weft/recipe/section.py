@@ -15,6 +15,15 @@ WarmUp = Annotated[
         description="length of the warm-up: a share of the steps if below 1, otherwise a number of steps",
     ),
 ]
+StepPieces = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=4096,
+        description="parts of a step that processes share; the result depends on it, but not on the number of "
+        "processes; default: 1, with several processes 8",
+    ),
+]
 GradientClip = Annotated[
     float,
     Field(

@@ -41,9 +41,9 @@ def is_launched(environment: Mapping[str, str] = os.environ) -> bool:
     return int(environment.get("WORLD_SIZE", "1")) > 1
 
 
-def is_restarted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether torchrun has started the processes again after one of them ended (--max-restarts)."""
-    return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def restarts(environment: Mapping[str, str] = os.environ) -> int:
+    """How often torchrun has started the processes again after one of them ended (--max-restarts)."""
+    return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @dataclass(frozen=True)
@@ -54,34 +54,34 @@ class ProcessGroup(Processes):
     def gather(self, value: _T) -> list[_T]:
         data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world)]
-        self._wait_for_all(lambda: dist.all_gather(sizes, torch.tensor([len(data)])))
+        self.wait_for_all(lambda: dist.all_gather(sizes, torch.tensor([len(data)])))
         room = torch.zeros(int(max(sizes)), dtype=torch.uint8)
         room[: len(data)] = data
         found = [torch.empty_like(room) for _ in range(self.world)]
-        self._wait_for_all(lambda: dist.all_gather(found, room))
+        self.wait_for_all(lambda: dist.all_gather(found, room))
         return [json.loads(bytes(part[: int(size)].numpy())) for part, size in zip(found, sizes, strict=True)]
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
         for tensor in tensors:
-            self._wait_for_all(lambda tensor=tensor: dist.all_reduce(tensor))  # type: ignore[misc]
+            self.wait_for_all(lambda tensor=tensor: dist.all_reduce(tensor))  # type: ignore[misc]
 
     def swap(self, parts: Sequence[Tensor], rows: Sequence[int]) -> list[Tensor]:
         sent = torch.cat([part.flatten() for part in parts])
         width, own = parts[0].shape[1], len(parts[0])
         received = torch.empty(sum(rows) * width, dtype=sent.dtype, device=sent.device)
         counts = [count * width for count in rows]
-        self._wait_for_all(lambda: dist.all_to_all_single(received, sent, counts, [own * width] * self.world))
+        self.wait_for_all(lambda: dist.all_to_all_single(received, sent, counts, [own * width] * self.world))
         return [part.view(-1, width) for part in received.split(counts)]
 
     def collect(self, share: Tensor) -> Tensor:
         whole = torch.empty(self.world * len(share), dtype=share.dtype, device=share.device)
-        self._wait_for_all(lambda: dist.all_gather_into_tensor(whole, share))
+        self.wait_for_all(lambda: dist.all_gather_into_tensor(whole, share))
         return whole
 
     @contextmanager
     def first_goes_ahead(self) -> Iterator[None]:
         self.waits[0] += 1
-        done = f"weft/done/{self.waits[0]}"
+        done = f"done/{self.waits[0]}"
         if self.is_first:
             with _signs_of_life(self.store):
                 yield
@@ -101,17 +101,17 @@ class ProcessGroup(Processes):
                 raise ProcessLost(f"Process {self.rank} has not heard of the first one for {_SILENT_SECONDS:.0f} s.")
             time.sleep(0.05)
 
-    def _wait_for_all(self, do: Callable[[], object]) -> None:
+    def wait_for_all(self, do: Callable[[], object]) -> None:
         try:
             do()
         except RuntimeError as error:  # torch.distributed has no narrower class for a lost connection
             raise ProcessLost(
                 f"Process {self.rank} has lost the others: one of them has ended, or cannot be reached. Checkpoints "
-                f"are whole; --resume continues, with any number of processes. ({str(error).splitlines()[0]})"
+                f"are whole; --resume continues, with any number of processes."
             ) from error
 
 
-_BEAT = "weft/beat"
+_BEAT = "beat"
 
 
 @contextmanager
@@ -146,14 +146,16 @@ def joined_processes() -> Iterator[Processes]:
     if has_gpus:
         torch.cuda.set_device(local)
     store = _meeting_place(rank, world)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if has_gpus else "gloo",
-        store=dist.PrefixStore("torch", store),
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=STEP_SECONDS),
-    )
     group = ProcessGroup(rank, world, device, store=store)
+    group.wait_for_all(
+        lambda: dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if has_gpus else "gloo",
+            store=dist.PrefixStore("torch", store),
+            rank=rank,
+            world_size=world,
+            timeout=timedelta(seconds=STEP_SECONDS),
+        )
+    )
     try:
         with quieted(not group.is_first):
             yield group
@@ -174,7 +176,8 @@ def _meeting_place(rank: int, world: int) -> dist.Store:
             f"Process {rank} of {world} found nobody at {where} within {JOIN_SECONDS:.0f} s. "
             f"({str(error).splitlines()[0]})"
         ) from error
-    names = [f"weft/here/{number}" for number in range(world)]
+    store = dist.PrefixStore(f"weft/{restarts()}", store)  # it still holds what was said before a restart
+    names = [f"here/{number}" for number in range(world)]
     store.set(names[rank], "yes")
     try:
         store.wait(names, limit)
@@ -189,7 +192,7 @@ def _meeting_place(rank: int, world: int) -> dist.Store:
 
 def _fail_once(group: ProcessGroup, error: WeftError) -> None:
     """A mistake that every process finds is reported by the first one only."""
-    failed = "weft/failed"
+    failed = "failed"
     if group.is_first:
         group.store.set(failed, "yes")
         return
