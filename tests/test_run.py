@@ -236,8 +236,8 @@ def test_what_a_recipe_leaves_open_is_not_held_against_it(chain, recipe, tmp_pat
 def test_a_teacher_that_is_there_is_checked_as_a_whole_before_any_training(chain, tmp_path):
     alone = ["distil=null", "prune=null", "quantize=null"]
     trained = run_recipe(read_recipe(chain, alone), tmp_path, tmp_path / "run")
-    named = [f"distil.teacher={trained['model']}", "distil.augment={copies: 2}"]
-    with pytest.raises(RecipeError, match=r"distil\.augment\.model is missing"):
+    named = [f"distil.teacher={trained['model']}", "distil.student={heads: 7}"]
+    with pytest.raises(RecipeError, match="not a multiple of 7 heads"):
         run_recipe(read_recipe(chain, named), tmp_path, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -256,15 +256,15 @@ def test_a_step_in_pieces_has_the_gradient_of_the_whole(case):
     case.task.prepare(built.network, case.examples)
     inputs = case.task.inputs(case.examples, reader)
     found = []
-    for pieces in (1, 2, len(inputs)):
+    for pieces, parts in ((1, 1), (2, 1), (len(inputs), 1), (1, 2), (1, len(inputs))):
         network = copy.deepcopy(built.network)
-        spec = TrainSpec(1, len(inputs), Schedule(1, "linear"), accumulation=pieces)
+        spec = TrainSpec(1, len(inputs), Schedule(1, "linear"), pieces=pieces, accumulation=parts)
         objective = TaskObjective(case.task, inputs, smoothing=case.smoothing)
-        engine = Engine(Step(network, objective), OptimizerSpec(), clip=0.0)
+        engine = Engine(Step(network, objective), OptimizerSpec(), clip=0.0, pieces=pieces)
         engine.optimizers = [torch.optim.SGD([{"params": list(network.parameters()), "peak": 1.0}], lr=1.0)]
-        batches = StepBatches([objective], Order((len(inputs),), (1.0,), 0), spec)(0)
-        loss, norm = engine.take_step(batches, 0)
-        assert len(batches) == pieces
+        step = StepBatches([objective], Order((len(inputs),), (1.0,), 0), spec)(0)
+        loss, norm = engine.take_step(step, 0)
+        assert [len(piece.batches) for piece in step] == [parts] * pieces
         assert norm > 0
         moved = {name: before - network.get_parameter(name) for name, before in built.network.named_parameters()}
         found.append((loss, moved))

@@ -18,7 +18,7 @@ def silent_beside_first() -> Iterator[None]:
     if os.environ.get("RANK", "0") == "0":
         yield
         return
-    with quieted(), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+    with quieted(), Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         yield
 
 
