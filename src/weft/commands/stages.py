@@ -61,8 +61,12 @@ def distil_recipe(
     and the untrained student; `kept` is the share of the teacher's score.
     """
     from weft.compress.distil.run import distil_model
+    from weft.train.process_group import is_launched
 
-    return _run_together(distil_model, recipe, overrides, output, resume=resume)
+    if is_launched():
+        raise InputError("weft distil works in one process. Start it without torchrun.")
+    read, base, folder = _opened(recipe, overrides, output, resume=resume)
+    return RunResults(distil_model(read, base, folder, resume=resume))
 
 
 def _run_together(

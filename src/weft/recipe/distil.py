@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from weft.recipe.finetune import DataSection
-from weft.recipe.section import GradientClip, Section, StepPieces, WarmUp
+from weft.recipe.section import GradientClip, Section, WarmUp
 
 DistilMethod = Literal["kl", "distilbert", "minilm", "minilm+kl", "tinybert"]
 
@@ -104,7 +104,6 @@ class DistilSection(Section):
     accumulation: int = Field(
         1, ge=1, description="micro-batches per optimizer step; a higher number needs less memory"
     )
-    pieces: StepPieces = None
     learning_rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="peak learning rate of AdamW")
     intermediate_rate: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="tinybert: peak learning rate of the first stage"

@@ -13,18 +13,7 @@ from weft.train.budget import read_budget
 INTERMEDIATE, PREDICTION, ALONE = "intermediate", "prediction", "alone"
 _PLAN_FILE = "plan.json"
 _SAME = (
-    *(
-        "sequence_length",
-        "batch",
-        "accumulation",
-        "pieces",
-        "weight_decay",
-        "warmup",
-        "clip",
-        "precision",
-        "threads",
-        "seed",
-    ),
+    *("sequence_length", "batch", "accumulation", "weight_decay", "warmup", "clip", "precision", "threads", "seed"),
     *("log_every", "validate_every", "validation_examples", "checkpoint_every", "keep", "patience", "data"),
 )
 

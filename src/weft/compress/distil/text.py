@@ -47,18 +47,7 @@ from weft.train.training_log import read_metrics
 
 _RATE, _LENGTH = 5e-4, 128
 _SAME = (
-    *(
-        "budget",
-        "accumulation",
-        "pieces",
-        "weight_decay",
-        "warmup",
-        "clip",
-        "dropout",
-        "mask_share",
-        "precision",
-        "threads",
-    ),
+    *("budget", "accumulation", "weight_decay", "warmup", "clip", "dropout", "mask_share", "precision", "threads"),
     *("seed", "log_every", "validate_every", "checkpoint_every", "keep", "patience", "sequence_length"),
 )
 _ALONE = "alone"

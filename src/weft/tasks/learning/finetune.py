@@ -93,7 +93,9 @@ def _train_and_judge(recipe: Recipe, given: FinetuneInputs, folder: Path, *, res
         if is_first:
             write_task_model(given.task, built, input_spec, place / MODEL, recipe, results)
         runs.append(SeedRun(results, place))
-    return given.processes.broadcast(_judge(recipe, given, runs, untuned, folder) if is_first else {})
+    with given.processes.first_goes_ahead():  # the others wait, however long it takes
+        judged = _judge(recipe, given, runs, untuned, folder) if is_first else {}
+    return given.processes.broadcast(judged)
 
 
 def _plan(
