@@ -202,7 +202,6 @@ def test_a_recipe_may_begin_with_a_model_that_is_there(chain, tmp_path):
         (["distil.student=nowhere"], "distil.student: .*nowhere does not exist"),
         (["distil.data={train: nowhere.csv}"], "distil.data.train: .*nowhere.csv does not exist"),
         (["distil.augment={model: nowhere}"], "distil.augment.model: .*nowhere does not exist"),
-        (["distil.augment={copies: 2}"], "distil.augment.model is missing"),
         (["distil.cache=train.csv"], "distil.cache .*train.csv is a file"),
         (["distil.method=minilm"], "distil.method minilm is for plain text"),
         (["distil.student={layers: 9}"], "distil.student.layers is 9, the teacher's 2"),
@@ -227,6 +226,8 @@ def test_what_is_wrong_with_a_chain_is_said_before_any_training(chain, tmp_path,
 def test_what_a_recipe_leaves_open_is_not_held_against_it(chain, recipe, tmp_path):
     inherited = read_recipe(chain, ["distil.method=tinybert"])  # needs data: that of finetune
     check_compression(inherited, tmp_path, tmp_path / "run")
+    without_masked_model = read_recipe(chain, ["distil.augment={copies: 2}"])
+    check_compression(without_masked_model, tmp_path, tmp_path / "run")
     sized_by_budget = read_recipe(recipe, ["model={family: gpt2}", "prune={layers: 99}"])
     check_compression(sized_by_budget, tmp_path, tmp_path / "run")
     with pytest.raises(RecipeError, match="the model has 1"):

@@ -21,7 +21,6 @@ from weft.interchange.quantized_entries import why_not_fp32
 from weft.model.families import Family, design
 from weft.model.network import Architecture
 from weft.recipe.compress import PruneSection
-from weft.recipe.distil import DistilSection
 from weft.recipe.model import ModelSection
 from weft.recipe.recipe import Recipe
 from weft.sources.places import locate
@@ -126,7 +125,8 @@ def _check_distil(recipe: Recipe, base: Path, folder: Path, trained: _Shape | No
         trained = _Shape(teacher.description.family, teacher.network.architecture)
     else:
         check_without_teacher(section, base)
-        _check_augment(recipe, section, base)
+        if section.augment and recipe.finetune is not None:  # which makes the teacher
+            check_augment_settings(section.augment, recipe.finetune.task, base)
     if trained is not None and trained.family is not None:
         head = trained.family.default_head.split("+")[0]
         check_teacher_shape(section, trained.architecture, head, "The teacher")
@@ -136,17 +136,6 @@ def _check_distil(recipe: Recipe, base: Path, folder: Path, trained: _Shape | No
         return None
     shape = student_shape(section.student, trained.family, trained.architecture, None)
     return _Shape(shape.family, student_architecture(shape))
-
-
-def _check_augment(recipe: Recipe, section: DistilSection, base: Path) -> None:
-    """The teacher is the model that `finetune` makes."""
-    tuned = recipe.finetune
-    if not section.augment or tuned is None:
-        return
-    check_augment_settings(section.augment, tuned.task, base)
-    is_told = Path(tuned.model).is_absolute() if isinstance(tuned.model, str) else tuned.model is None
-    if section.augment.model is None and not is_told:
-        raise RecipeError("distil.augment.model is missing: the folder of a masked language model.")
 
 
 def _check_prune(section: PruneSection, base: Path, before: _Shape | None) -> None:

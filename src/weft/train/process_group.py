@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 from typing import TypeVar
 
 import torch
@@ -49,7 +50,7 @@ def restarts(environment: Mapping[str, str] = os.environ) -> int:
 @dataclass(frozen=True)
 class ProcessGroup(Processes):
     store: dist.Store = field(kw_only=True)  # small values under names, which all processes see
-    waits: list[int] = field(default_factory=lambda: [0])  # number of `first_goes_ahead` so far
+    turns: Iterator[int] = field(default_factory=count)  # numbers of `first_goes_ahead`, the same in every process
 
     def gather(self, value: _T) -> list[_T]:
         data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
@@ -80,8 +81,7 @@ class ProcessGroup(Processes):
 
     @contextmanager
     def first_goes_ahead(self) -> Iterator[None]:
-        self.waits[0] += 1
-        done = f"done/{self.waits[0]}"
+        done = f"done/{next(self.turns)}"
         if self.is_first:
             with _signs_of_life(self.store):
                 yield
