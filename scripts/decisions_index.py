@@ -35,6 +35,7 @@ SUBJECTS = {
     "Serving": "serve served service http route routes openai tei queue client clients request requests server",
     "Tasks": "task tasks tag tags tagger label labels intent crf answer classify tuned fine-tuned head reply held",
     "Evaluation": "metric metrics interval report baseline f1 accuracy verdict judged untuned bootstrap score test",
+    "Theory guide": "theory guide guide's chapter chapters formula formulas mutants notebook",
     "Quickstart, results, examples": "quickstart results example readme",
     "Project: tests, build, layout": "tests test room rooms module modules import imports ruff mypy suite stands",
 }

@@ -3,9 +3,11 @@
     python scripts/kill_test.py --kills 50
     python scripts/kill_test.py --kills 30 --processes 1 2 4 8
 
-With --processes, each start has one of these numbers of processes, at random; one of them, or all, are killed. At the
-end the weights must have the same bytes, and the metrics the same numbers, as those of an unbroken run in one process.
-Pre-training: a GPT, a BERT with next-sentence prediction and a T5, with dropout, accumulation and several epochs.
+With --processes, each start has one of these numbers of processes, at random, with whole or (in pre-training) sharded
+weights; one of them, or all, are killed. At the end the weights must have the same bytes, and the metrics the same
+numbers, as those of an unbroken run in one process.
+Pre-training: a GPT, a BERT with next-sentence prediction, a T5 and a Qwen3, with dropout, accumulation and several
+epochs.
 Fine-tuning: a BERT with LoRA and a CRF that tags words, a Transformer that translates.
 """
 
@@ -29,6 +31,7 @@ RECIPES = {
     "gpt2": ("causal", "kind: bpe, vocab_size: 400", "muon"),
     "bert": ("masked+next-sentence", "kind: wordpiece, vocab_size: 400", "adamw"),
     "t5": ("span", "kind: char", "adamw"),
+    "qwen3": ("causal", "kind: bpe, vocab_size: 400", "muon"),
 }
 TASKS = {
     "tag": (f"family: bert, {SHAPE}", "kind: wordpiece, vocab_size: 400", "crf: true, tune: lora"),
@@ -85,17 +88,18 @@ pretrain:
     return recipe
 
 
-def start(recipe: Path, output: Path, processes: int | None = None) -> subprocess.Popen:
+def start(recipe: Path, output: Path, processes: int | None = None, *, sharded: bool = False) -> subprocess.Popen:
     """`processes`: default: one, whose steps are not cut into pieces."""
     stage = "finetune" if recipe.stem in TASKS else "pretrain"
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if (processes or 1) > 1 else []
-    settings = [f"{stage}.pieces=8", f"{stage}.threads=1"] if processes else []
+    settings = [f"{stage}.pieces=8", f"{stage}.threads=1", f"{stage}.clip=0.3"] if processes else []
+    settings += ["processes.sharded=true"] if sharded and stage == "pretrain" else []
     command = [sys.executable, *launcher, "-m", "weft", stage, str(recipe), *settings, "-o", str(output), "--resume"]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
-def run_through(recipe: Path, output: Path, processes: int | None = None) -> None:
-    process = start(recipe, output, processes)
+def run_through(recipe: Path, output: Path, processes: int | None = None, *, sharded: bool = False) -> None:
+    process = start(recipe, output, processes, sharded=sharded)
     _, said = process.communicate()
     assert process.returncode == 0, said
 
@@ -103,7 +107,7 @@ def run_through(recipe: Path, output: Path, processes: int | None = None) -> Non
 def kill_once(recipe: Path, output: Path, chance: random.Random, processes: Sequence[int | None]) -> bool:
     """Start or resume, then kill early, during a save, or later. Returns False if the run ended first."""
     count = chance.choice(processes)
-    process = start(recipe, output, count)
+    process = start(recipe, output, count, sharded=count is not None and chance.random() < 0.5)
     moment = chance.choice(["early", "save", "later", "later"])
     if moment == "early":
         wait(process, lambda: False, chance.uniform(0.5, 6.0))

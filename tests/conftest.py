@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+import pretend_gpu  # noqa: F401  # before the first backward pass
 from row_files import COMPRESS, archive
 
 os.environ["HF_HUB_OFFLINE"] = "1"

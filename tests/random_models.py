@@ -23,7 +23,7 @@ ENCODERS = {
 
 def make_random(family: str, seed: int = 0, vocabulary: int = 70, **more) -> weft.Model:
     """Random weights, large enough that every layer matters."""
-    model = weft.create(family, vocabulary=vocabulary, seed=seed, **(SHAPES | ENCODERS)[family], **more)
+    model = weft.create(family, vocabulary=vocabulary, seed=seed, **{**(SHAPES | ENCODERS)[family], **more})
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.network.parameters():

@@ -24,6 +24,7 @@ from weft.commands.printing import as_json_line, print_facts, print_lines, print
 from weft.commands.prune import prune
 from weft.commands.quantize import quantize
 from weft.commands.serve_options import serve
+from weft.commands.theory import theory
 from weft.errors import InputError, WeftError
 from weft.progress import say
 from weft.terminal import for_standard_output
@@ -170,6 +171,7 @@ def evaluate(
     limit_bytes: opt.EvaluationBytes = None,
     output: opt.ReportFolder = None,
     precision: opt.PrecisionName = None,
+    device: opt.DeviceName = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Evaluate a model on labelled data: metrics with confidence intervals, a baseline, mistakes, speed.
@@ -196,6 +198,7 @@ def predict(
     details: opt.AllLabels = False,
     with_text: opt.WithText = False,
     precision: opt.PrecisionName = None,
+    device: opt.DeviceName = None,
     output: opt.AnswerFile = None,
     resume: opt.ContinueOutput = False,
     as_json: opt.AsJson = False,
@@ -232,6 +235,7 @@ def fill(
     file: opt.MaskedFile = None,
     top: opt.Top = 5,
     precision: opt.PrecisionName = None,
+    device: opt.DeviceName = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Fill in [MASK]: the most probable words, with their probabilities."""
@@ -269,6 +273,7 @@ def generate(
     choose: opt.Choices = None,
     stream: opt.Stream = False,
     int8: opt.Int8 = False,
+    device: opt.DeviceName = None,
     as_json: opt.AsJson = False,
     max_new_tokens: opt.MaxNewTokens = None,
     min_new_tokens: opt.MinNewTokens = None,
@@ -314,29 +319,18 @@ def generate(
     )  # fmt: skip
 
 
-app.command()(distil)
-app.command()(serve)
+for command in (distil, serve, export, prune, quantize, compare, theory):
+    app.command()(command)
 app.command("page")(watch_page)
-app.command()(export)
-app.command()(prune)
-app.command()(quantize)
-app.command()(compare)
 app.command("import")(import_model)
 
 
 @app.command()
 def families(as_json: opt.AsJson = False) -> None:
     """List the model families and their published sizes, with parameter counts."""
-    from weft.model.families import FAMILIES
-    from weft.model.network import count_parameters, outline
+    from weft.commands.info import family_sizes
 
-    print_facts(
-        {
-            name: {size: count_parameters(outline(family.sized(size).architecture())) for size in family.sizes}
-            for name, family in FAMILIES.items()
-        },
-        as_json,
-    )
+    print_facts(family_sizes(), as_json)
 
 
 @app.command()

@@ -183,11 +183,16 @@ def rename_unless_there(new: Path, path: Path) -> None:
 def manifest(folder: Path, **facts: Any) -> dict[str, Any]:
     """The given facts, and the size and SHA-256 of each file in the folder."""
     files = {
-        str(file.relative_to(folder)): {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
+        str(file.relative_to(folder)): file_entry(file)
         for file in sorted(folder.rglob("*"))
         if file.is_file() and file.name != MANIFEST
     }
     return {**facts, "files": files}
+
+
+def file_entry(file: Path) -> dict[str, Any]:
+    """Its entry in a manifest."""
+    return {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
 
 
 def known_facts(folder: Path) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from html import escape
 
-_STYLE = """
+COLOURS = """
 :root {
   --ink: #1c2330; --soft: #667085; --line: #e4e7ec; --card: #ffffff; --page: #f6f7f9; --a: #2563eb; --b: #d9730d;
 }
 @media (prefers-color-scheme: dark) { :root {
   --ink: #e6e9ef; --soft: #98a2b3; --line: #2b3342; --card: #171c26; --page: #0f131a; --a: #6ea8fe; --b: #f0a35e;
 } }
+"""
+_STYLE = """
 * { box-sizing: border-box }
 body { margin: 0 auto; padding: 2.5rem 1.25rem 4rem; max-width: 60rem; background: var(--page); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", "Noto Sans CJK SC", sans-serif }
@@ -45,13 +47,13 @@ details .sample { border-top: 1px solid var(--line); margin: 0; padding: .6rem .
 """
 
 
-def page(title: str, parts: list[str]) -> bytes:
+def page(title: str, parts: list[str], language: str = "en") -> bytes:
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)} · weft</title><style>{_STYLE}</style>"
+        f"<title>{escape(title)} · weft</title><style>{COLOURS}{_STYLE}</style>"
     )
     body = "".join(parts)
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'.encode()
+    return f'<!doctype html><html lang="{language}"><head>{head}</head><body>{body}</body></html>\n'.encode()
 
 
 def tiles(values: dict[str, str]) -> str:

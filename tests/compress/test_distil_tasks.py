@@ -200,7 +200,7 @@ def test_mistakes_are_sentences(teacher, tmp_path):
     assert "is for plain text" in refusal(tmp_path / "f", tuned, method="minilm")
     assert "distil.budget cannot be" in refusal(tmp_path / "g", tuned, budget="soon")
     assert "Nothing to learn from" in refusal(tmp_path / "h", tuned, data=None, method=None)
-    assert "not for tag" in refusal(tmp_path / "i", teacher("tag"), "tag", augment={"copies": 2})
+    assert "not for answer" in refusal(tmp_path / "i", teacher("answer"), "answer", augment={"copies": 2})
     assert "24 is not a multiple of 5 heads" in refusal(tmp_path / "j", tuned, student={"width": 24, "heads": 5})
     assert "does not exist" in refusal(tmp_path / "k", tuned, augment={"model": str(tmp_path / "nowhere")})
     assert "is a file" in refusal(tmp_path / "l", tuned, cache=str(other))

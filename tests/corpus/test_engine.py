@@ -26,6 +26,12 @@ def test_figures_come_in_the_order_of_the_pieces_from_several_processes():
     assert os.getpid() not in {figures["process"] for figures in found}
 
 
+def test_the_environment_stays_as_it_was(monkeypatch):
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    list(work_on([{"number": number} for number in range(4)], double, workers=2))
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
 def test_a_users_mistake_is_raised_as_it_was_there():
     with pytest.raises(InputError, match="13 cannot be doubled"):
         list(work_on([{"number": 1}, {"number": 13}], double, workers=2))

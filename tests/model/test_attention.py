@@ -1,15 +1,11 @@
 import math
-from dataclasses import replace
 
 import pytest
 import torch
-from torch._subclasses import FakeTensorMode
-from torch.func import functional_call
 
 import weft
-from weft.model import attention, fused_attention
+from weft.model import fused_attention
 from weft.model.attention import View, attend, visibility_mask
-from weft.model.network import outline
 from weft.model.packed import pack
 
 pytestmark = pytest.mark.usefixtures("two_threads")
@@ -200,33 +196,6 @@ def test_dropout_in_attention_works_under_autocast(family):
     hidden.float().square().sum().backward()
     gradient = network.decoder.blocks[0].attention.qkv.weight.grad
     assert gradient.abs().sum() > 0 and gradient.isfinite().all()
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3", "modernbert"])
-def test_under_autocast_on_a_gpu_rotated_heads_reach_the_kernel_for_variable_lengths(family, monkeypatch):
-    """With fake tensors."""
-    chosen = []
-
-    def kernel(q, k, v, *_):
-        chosen.append({x.dtype for x in (q, k, v)})
-        return torch.empty_like(q)
-
-    monkeypatch.setattr(attention, "_attend_varlen", kernel)
-    network = outline(weft.create(family, vocabulary=20, layers=2, width=32, heads=2).network.architecture).eval()
-    batch = pack([[1, 2, 3], [4, 5]])
-    with FakeTensorMode(), torch.device("cuda"), torch.no_grad():
-        weights = {name: torch.empty(weight.shape) for name, weight in network.named_parameters()}
-        tensors = {
-            name: torch.empty(getattr(batch, name).shape, dtype=torch.int64)
-            for name in ("tokens", "positions", "starts")
-        }
-        torch.set_autocast_enabled("cuda", True)
-        torch.set_autocast_dtype("cuda", torch.bfloat16)
-        try:
-            functional_call(network, weights, (replace(batch, **tensors),))
-        finally:
-            torch.set_autocast_enabled("cuda", False)
-    assert chosen == [{torch.bfloat16}] * 2
 
 
 @needs_kernels

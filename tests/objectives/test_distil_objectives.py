@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import pretend_gpu
 import weft
 from weft.model.keep import Keep
 from weft.model.packed import pack
@@ -134,6 +135,23 @@ def test_pieces_of_a_step_add_up(name):
         found.append((sum(losses).item(), student.embed.tokens.weight.grad.clone()))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_student_learns_on_a_gpu_with_one_wait_per_step(name):
+    """On the pretend GPU (tests/pretend_gpu.py), and as on a CPU. A teacher with a store on disk does wait."""
+    head = "sequence" if name in ("intermediate", "prediction") else "masked"
+    found = []
+    with pretend_gpu.pretend_gpu() as gpu:
+        for device in (torch.device("cpu"), gpu):
+            student, teacher = (network(head, layers=layers, seed=layers).to(device) for layers in (2, 4))
+            objective = OBJECTIVES[name](student, teacher)
+            batch = objective.batch([0, 1, 2, 3], [0] * 4, 0).to(device, non_blocking=True)
+            pretend_gpu.waits()
+            found.append(Engine(Step(student, objective), OptimizerSpec()).take_step([StepPiece(0, [batch])], 0))
+            waits = pretend_gpu.waits()
+    assert [wait.rpartition(":")[0] for wait in waits] == ["tolist in engine.py"]
+    assert found[1] == pytest.approx(found[0], rel=1e-3)
 
 
 @pytest.mark.parametrize("name", [*OBJECTIVES])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import pretend_gpu
 import weft
 from weft.objectives.causal import Causal
 from weft.objectives.masked import Masked
@@ -17,6 +18,11 @@ from weft.objectives.span_corruption import SpanCorruption
 from weft.objectives.spans import restore_spans
 from weft.tokenizer.train import train_tokenizer
 from weft.tokens.shards import build_shards
+from weft.train.batches import StepPiece
+from weft.train.engine import Engine
+from weft.train.optimizers import OptimizerSpec
+from weft.train.step import Step
+from weft.train.validation import validate
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
 SHAPE = {"vocabulary": 400, "layers": 2, "width": 32, "heads": 2, "dropout": 0.0}
@@ -97,6 +103,24 @@ def test_scores_are_the_loss_and_the_share_of_right_answers(objectives, name):
     total = sum(sums[f"loss/{kind}"] / count for kind, count in batch.counts.items())
     assert float(total) == pytest.approx(float(scaled_loss(network, batch, batch.counts)), abs=1e-4)
     assert all(0 <= sums[f"right/{kind}"] <= count for kind, count in batch.counts.items())
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_every_objective_learns_on_a_gpu_with_one_wait_per_step(objectives, name):
+    """On the pretend GPU (tests/pretend_gpu.py), and as on a CPU."""
+    objective = objectives[name]
+    found, batch = [], objective.batch([1, 2, 3], [0, 0, 0], seed=1)
+    with pretend_gpu.pretend_gpu() as gpu:
+        for device in (torch.device("cpu"), gpu):
+            step = Step(network_for(objective, name).to(device), objective)
+            moved = batch.to(device, non_blocking=True)
+            pretend_gpu.waits()
+            loss = Engine(step, OptimizerSpec(), clip=0.5).take_step([StepPiece(0, [moved])], 0)
+            waits = pretend_gpu.waits()
+            found.append({"loss": loss, **validate(step.network, [batch], scores=objective.scores)})
+    assert [wait.rpartition(":")[0] for wait in waits] == ["tolist in engine.py"]
+    for key, value in found[0].items():
+        assert found[1][key] == pytest.approx(value, rel=1e-3)
 
 
 def test_causal_targets_are_the_next_tokens_and_the_tape_is_used_up(objectives):

@@ -1,12 +1,21 @@
+import errno
+import pickle
+from pathlib import Path
+
 import pytest
 import torch
+from thread_processes import run_as_processes
 
 import weft
+from checkpoint_matrix import differences, find_pickles, layouts, make_engine, save
 from weft.errors import FolderError
 from weft.model.loss import vocabulary_loss
 from weft.model.packed import pack
-from weft.train.checkpoints import list_checkpoints, restore_newest, save_checkpoint
+from weft.train import checkpoints
+from weft.train.checkpoints import list_checkpoints, restore_newest, restore_weights, save_checkpoint
+from weft.train.grid import arranged
 from weft.train.optimizers import OptimizerSpec, make_optimizers, set_rate
+from weft.train.processes import Processes
 
 SHAPE = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2}
 
@@ -57,6 +66,27 @@ def test_a_damaged_checkpoint_is_skipped_with_a_message(tmp_path, capfd):
     assert "step-000004" in said
 
 
+def test_a_full_disk_in_one_process_is_told_to_all_and_takes_nothing_away(tmp_path, monkeypatch):
+    network, optimizers = start("adamw")
+    run(network, optimizers, range(2))
+    save_checkpoint(tmp_path, 2, network, optimizers, keep=1, state={})
+    written = checkpoints.write_parts
+
+    def full_in_the_second(tensors, folder, stem, layout, processes):
+        if processes.rank == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(tensors, folder, stem, layout, processes)
+
+    monkeypatch.setattr(checkpoints, "write_parts", full_in_the_second)
+
+    def saved(processes):
+        with pytest.raises(FolderError, match="No space left on the disk"):
+            save_checkpoint(tmp_path, 4, network, optimizers, keep=1, state={}, processes=processes)
+
+    run_as_processes(2, saved)
+    assert [item.name for item in tmp_path.iterdir()] == ["step-000002"]
+
+
 def test_only_the_newest_and_the_best_stay(tmp_path):
     network, optimizers = start("adamw")
     for step in range(1, 7):
@@ -74,3 +104,38 @@ def test_nothing_there_is_nothing_restored_and_another_model_is_refused(tmp_path
     wide = weft.create("gpt2", **{**SHAPE, "vocabulary": 51}).network
     with pytest.raises(FolderError, match="another shape"):
         restore_newest(tmp_path, wide, make_optimizers(wide, OptimizerSpec()))
+
+
+def in_threads(world, name, work):
+    """In processes that are threads: these cannot share weights fully."""
+    return run_as_processes(world, lambda processes: work(arranged(processes, layouts(world)[name])))
+
+
+ARRANGEMENTS = [(1, "1"), (2, "tensor 2"), (2, "data 2"), (3, "tensor 3"), (4, "data 2 × tensor 2")]
+
+
+@pytest.mark.parametrize("family", ["bert", "qwen3", "t5"])
+def test_a_checkpoint_opens_on_any_number_of_processes(family, tmp_path):
+    for world, name in ARRANGEMENTS:
+        in_threads(world, name, lambda processes, name=name: save(family, processes, tmp_path / name))
+    assert not find_pickles(tmp_path)
+    for saved in tmp_path.iterdir():
+        for world, name in ARRANGEMENTS:
+            found = in_threads(world, name, lambda processes, saved=saved: differences(family, processes, saved))
+            assert found[0][0] > 30
+            assert not found[0][1], (saved.name, name)
+
+
+def test_a_checkpoint_that_lacks_a_part_says_so(tmp_path):
+    in_threads(2, "tensor 2", lambda processes: save("bert", processes, tmp_path))
+    place = tmp_path / "step-000005"
+    (place / "network-00002-of-00002.safetensors").unlink()
+    with pytest.raises(FolderError, match=r"step-000005 lacks 648 numbers of embed\.tokens\.weight"):
+        restore_weights(place, make_engine("bert", Processes(device="cpu")).step.network)
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("name", ["weights.safetensors", "state.json", "weights.bin"])
+def test_pickles_are_found(name, protocol, tmp_path):
+    (tmp_path / name).write_bytes(pickle.dumps({"a": Path("b")}, protocol))
+    assert len(find_pickles(tmp_path)) > 1  # by its bytes, and by what it lacks

@@ -1,4 +1,4 @@
-"""Stored loss curves of three tiny runs: a change that moves them is intended, or a mistake.
+"""Stored loss curves of four tiny runs: a change that moves them is intended, or a mistake.
 
 `PYTHONPATH=scripts python tests/train/test_golden.py` rewrites them. The tolerance allows only other CPUs' rounding.
 The runs have no dropout, because its mask differs with and without a C compiler, and a moderate learning rate, at which

@@ -1,12 +1,15 @@
 """What several processes agree on: samples, totals, gradients, who writes, when to stop."""
 
 import json
+import shutil
+from dataclasses import replace
 from itertools import chain
 
 import pytest
 import torch
 import yaml
 from thread_processes import run_as_processes
+from torch import nn
 
 import weft
 from weft.errors import RecipeError
@@ -24,6 +27,7 @@ from weft.train.processes import Processes
 from weft.train.run_folder import claim
 from weft.train.schedules import Schedule
 from weft.train.spec import TrainSpec
+from weft.train.summed_gradients import SummedGradients
 from weft.train.training_log import read_metrics
 from weft.train.validation import validate
 
@@ -87,6 +91,50 @@ def test_processes_train_as_one_to_the_bit_and_only_the_first_writes(world, piec
     one, several = ([[line.get(key) for key in kept] for line in log] for log in logs)
     assert several == one
     assert (tmp_path / "0/checkpoints/step-000004").is_dir()
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_processes_that_are_not_exact_train_as_one_but_for_rounding(accumulation, tmp_path):
+    settings = spec(accumulation=accumulation)
+    alone, expected = run(tmp_path / "alone", settings=settings)
+
+    def fast(processes):
+        return run(tmp_path / str(processes.rank), replace(processes, is_exact=False), settings)
+
+    for network, state in run_as_processes(3, fast):
+        assert state.tokens == expected.tokens
+        for name, parameter in alone.named_parameters():
+            torch.testing.assert_close(network.get_parameter(name), parameter, atol=1e-5, rtol=1e-4)
+
+
+def test_a_run_goes_on_in_the_other_mode(tmp_path):
+    settings = spec(pieces=4)
+    alone, _ = run(tmp_path / "run", settings=settings)
+    shutil.rmtree(tmp_path / "run/checkpoints/step-000004")
+
+    def fast(processes):
+        others = replace(processes, is_exact=False)
+        return run(tmp_path / "run", others, settings, resume=True)
+
+    for network, state in run_as_processes(2, fast):
+        assert state.step == 4
+        for name, parameter in alone.named_parameters():
+            torch.testing.assert_close(network.get_parameter(name), parameter, atol=1e-5, rtol=1e-4)
+
+
+def test_a_weight_that_no_process_used_gets_no_gradient():
+    def gradients(processes):
+        used, by_one, _ = weights = [nn.Parameter(torch.ones(2)) for _ in range(3)]
+        shared = SummedGradients(weights, processes)
+        for _ in range(2):  # steps
+            for weight in weights:
+                weight.grad = None
+            shared.begin()
+            ((used.sum() + by_one.sum()) if processes.is_first else 2 * used.sum()).backward()
+            shared.finish()
+        return [None if weight.grad is None else weight.grad.tolist() for weight in weights]
+
+    assert run_as_processes(2, gradients) == [[[3.0, 3.0], [1.0, 1.0], None]] * 2
 
 
 def test_pieces_hardly_change_the_result(tmp_path):

@@ -14,7 +14,7 @@ def choose(monkeypatch, times, *, has_bfloat16=True):
         asked.append(precision)
         return times[precision]
 
-    return faster_precision(step_times), asked
+    return faster_precision(step_times, "cpu"), asked
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,14 @@ from weft.train.processes import Processes
 class Shared:
     barrier: threading.Barrier
     values: dict[int, Any] = field(default_factory=dict)
+    joined: dict[tuple[int, ...], "Shared"] = field(default_factory=dict)  # some of the processes, by their ranks
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def abort(self) -> None:
+        """Nobody waits any longer."""
+        self.barrier.abort()
+        for group in self.joined.values():
+            group.barrier.abort()
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,12 @@ class ThreadProcesses(Processes):
         for place, tensor in enumerate(tensors):
             tensor.copy_(sum(of_one[place] for of_one in of_all))
 
+    @torch.no_grad()
+    def max_(self, tensors):
+        of_all = self.gather([tensor.clone() for tensor in tensors])
+        for place, tensor in enumerate(tensors):
+            tensor.copy_(torch.stack([of_one[place] for of_one in of_all]).amax(0))
+
     def swap(self, parts, rows):
         received = [of_one[self.rank].clone() for of_one in self.gather(list(parts))]
         assert [len(part) for part in received] == list(rows)
@@ -42,6 +56,12 @@ class ThreadProcesses(Processes):
 
     def collect(self, share):
         return torch.cat(self.gather(share))
+
+    def join(self, ranks):
+        with self.shared.lock:
+            shared = self.shared.joined.setdefault(tuple(ranks), Shared(threading.Barrier(len(ranks), timeout=60)))
+        rank = list(ranks).index(self.rank) if self.rank in ranks else -1
+        return replace(self, rank=rank, world=len(ranks), shared=shared)
 
 
 def run_as_processes(world: int, work: Callable[[Processes], Any]) -> list[Any]:
@@ -52,7 +72,7 @@ def run_as_processes(world: int, work: Callable[[Processes], Any]) -> list[Any]:
         try:
             return work(replace(first, rank=rank))
         except BaseException:
-            first.shared.barrier.abort()
+            first.shared.abort()
             raise
 
     with ThreadPoolExecutor(world) as pool:

@@ -38,6 +38,7 @@ def describe_machine() -> dict[str, Any]:
     """Versions, devices, and which of weft's C kernels are in use."""
     import torch
 
+    from weft.devices import all_devices
     from weft.generate.layer_kernel import missing_generation_kernels
     from weft.inference.forward_trials import missing_forward_kernels
     from weft.model.kernel_report import missing_kernels
@@ -47,7 +48,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "weft": VERSION,
         "torch": torch.__version__,
-        "devices": ["cpu", *(torch.cuda.get_device_name(place) for place in range(torch.cuda.device_count()))],
+        "devices": all_devices(),
         "threads": torch.get_num_threads(),
         "kernels": {name: "in use" if why is None else f"not used: {why}" for name, why in missing.items()},
     }
@@ -222,4 +223,15 @@ def _describe_network(network: Any, head: str) -> dict[str, Any]:
         **shape,
         # In fp32: the weights; and with AdamW the gradients and two moments as well, activations not counted.
         "memory": {"run": 4 * parameters, "train": 16 * parameters},
+    }
+
+
+def family_sizes() -> dict[str, dict[str, int]]:
+    """The published sizes of each family, with their parameter counts."""
+    from weft.model.families import FAMILIES
+    from weft.model.network import count_parameters, outline
+
+    return {
+        name: {size: count_parameters(outline(family.sized(size).architecture())) for size in family.sizes}
+        for name, family in FAMILIES.items()
     }

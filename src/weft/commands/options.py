@@ -1,5 +1,6 @@
 """The options of the command line, each with its help text; `cli.py` says which command takes which."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,13 @@ _LENGTH, _SAMPLING, _BEAMS = "Length and content", "Sampling", "Beam search"  # 
 def _output(what: str) -> Any:
     """-o of every command that writes: a path on this machine."""
     return typer.Option("--output", "-o", help=what, callback=lambda path: path and refuse_address(path))
+
+
+def use_device(name: str | None) -> str | None:
+    """What --device does: weft reads this variable wherever no device is named (weft.devices)."""
+    if name is not None:
+        os.environ["WEFT_DEVICE"] = name
+    return name
 
 
 def _in_panel(panel: str, help: str, *names: str) -> Any:
@@ -110,7 +118,11 @@ RowFile = Annotated[
 ]
 PrecisionName = Annotated[
     str | None,
-    typer.Option(help="On a CPU: fp32, bf16, int8, or auto. Default: fp32, or what the model was quantized to."),
+    typer.Option(help="fp32, bf16, auto, or on a CPU int8. Default: fp32, or what the model was quantized to."),
+]
+DeviceName = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda, cuda:1 or mps. Default: the GPU if there is one.", callback=use_device),
 ]
 AllLabels = Annotated[
     bool, typer.Option("--details", help="Add the probabilities of all labels, or the next best answers.")

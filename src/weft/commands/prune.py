@@ -116,7 +116,7 @@ def _prune(
         raise InputError(f"{test} does not exist.")
     source = model.folder if isinstance(model, Model) else as_path(model, "The model's folder")
     place = place_for_model(folder, source)
-    loaded = model if isinstance(model, Model) else load(as_path(model, "The model's folder"), "cpu")
+    loaded = model.on_cpu() if isinstance(model, Model) else load(as_path(model, "The model's folder"), "cpu")
     found = prune_loaded(loaded, data, PruneSettings(bounds, float(minutes), measure, keep_tokens))  # type: ignore[arg-type]
     asked = [f"{key}={value}" for key, value in given.items()] if isinstance(given, dict) else list(given)
     steps = with_step(loaded.facts, "prune", source or Path(), bounds=asked, **found.facts)

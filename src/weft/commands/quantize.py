@@ -115,7 +115,7 @@ def quantize_model(
     tests = None if test is None else as_path(test, "test")
     if tests is not None and not tests.exists():
         raise InputError(f"{tests} does not exist.")
-    loaded = model if isinstance(model, Model) else load(as_path(model, "The model's folder"), "cpu")
+    loaded = model.on_cpu() if isinstance(model, Model) else load(as_path(model, "The model's folder"), "cpu")
     result = quantize_loaded(loaded, paths, settings)
     described = loaded.description
     if unpacked:

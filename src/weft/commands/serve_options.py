@@ -61,6 +61,7 @@ def serve(
     memory: Memory = "2GB",
     int8: opt.Int8 = False,
     precision: opt.PrecisionName = None,
+    device: opt.DeviceName = None,
     draft: ServedDraft = None,
     runs: RunsToWatch = None,
     allow_control: AllowControl = False,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.errors import FolderError, InputError, as_items, as_path, refuse_address
+from weft.errors import FolderError, InputError, RecipeError, as_items, as_path, refuse_address
 from weft.folders import MANIFEST, known_facts
 from weft.recipe.file import check_recipe, read_recipe
 from weft.recipe.recipe import Recipe
@@ -78,11 +78,25 @@ def _run_together(
     resume: bool,
 ) -> RunResults:
     """Run a stage in the processes that torchrun has started, or in this one alone."""
+    from weft.train.grid import arranged
     from weft.train.process_group import joined_processes, restarts
 
     with joined_processes() as processes:
         read, base, folder = _opened(recipe, overrides, output, resume=resume)
         resume = resume or (restarts() > 0 and processes.broadcast(bool(known_facts(folder))))
+        section = read.processes
+        processes = processes.on("auto" if section is None else section.device)
+        if section is not None and (stage.__name__ == "pretrain" or processes.world > 1):
+            if stage.__name__ != "pretrain" and (section.sharded or section.tensor > 1):
+                raise RecipeError(
+                    "processes.sharded and processes.tensor are for pretrain. Leave them out: finetune then keeps "
+                    "whole weights."
+                )
+            processes = arranged(processes, section)
+        if processes.zero is not None:
+            from weft.train.deepspeed_engine import load_deepspeed
+
+            load_deepspeed(processes.device)  # it may be missing
         return RunResults(stage(read, base, folder, resume=resume, processes=processes))
 
 

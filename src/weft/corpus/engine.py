@@ -36,9 +36,6 @@ def work_on(
         return
     os.environ.setdefault("DAFT_PROGRESS_BAR", "0")  # weft shows its own progress
     os.environ.setdefault("DO_NOT_TRACK", "1")
-    os.environ.setdefault(
-        "PYTHONSAFEPATH", "1"
-    )  # a random.py in the user's folder must not shadow the standard library
     daft = needs("daft", "corpus", "to build a corpus")
     count = workers or usable_cores()
 
@@ -57,7 +54,7 @@ def work_on(
     frame = daft.from_pydict({"piece": [json.dumps(piece) for piece in pieces]})
     answers = frame.into_batches(1).select(Worker(work.__module__, work.__name__)(daft.col("piece")).alias("answer"))
     # Creating the iterator may already start workers.
-    with _interruptible(), _closing(answers.iter_rows()) as rows:
+    with _safe_path(), _interruptible(), _closing(answers.iter_rows()) as rows:
         for row in rows:
             answer = json.loads(row["answer"])
             if "error" in answer:
@@ -74,6 +71,21 @@ def exit_process(code: Any) -> NoReturn:
         sys.stderr.flush()
         os._exit(code if isinstance(code, int) else 1)
     sys.exit(code)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Workers do not import from the user's folder: a random.py there must not shadow the standard library. The
+    variable is removed again, since a script that this process starts later may need the modules beside it.
+    """
+    if "PYTHONSAFEPATH" in os.environ:
+        yield
+        return
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ through the network together; with the C kernels, what a row gets does not depen
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from weft.generate.recurrent_rows import RecurrentRows
 from weft.model.network import Network
 from weft.model.packed import Packed, pack
 from weft.model.positions import Sinusoidal, sinusoid_table
+from weft.model.transfer import moved
 
 Ids = Sequence[int]
 _FEWEST_ROWS, _FEWEST_PAGES = 8, 8  # of a table at first
@@ -61,6 +63,14 @@ class TokenChunk(NamedTuple):
     row: Row
     tokens: Ids
     wanted: int
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Moved to the device in one copy."""
+
+    batch: Packed
+    picks: Tensor  # the tokens whose logits are wanted
 
 
 class Decoder:
@@ -169,7 +179,7 @@ class Decoder:
         counts = [len(chunk.tokens) for chunk in chunks]
         begins = [len(chunk.row.tokens) for chunk in chunks]
         flat = [token for chunk in chunks for token in chunk.tokens]
-        tokens = torch.tensor(flat, device=self.device)
+        tokens = torch.tensor(flat)
         if max(counts) == 1:
             positions = np.array(begins, np.int64)
         else:
@@ -177,7 +187,8 @@ class Decoder:
         picks = self._picked(chunks, counts)
         if self.recurrent is not None:
             slots = [chunk.row.slot for chunk in chunks]
-            hidden = self.recurrent.read(self._embedded(tokens, positions), slots, counts)[torch.from_numpy(picks)]
+            hidden = self.recurrent.read(self._embedded(tokens, positions), slots, counts)
+            hidden = hidden[torch.as_tensor(picks, device=self.device)]
         else:
             for chunk in chunks:
                 self._make_room(chunk.row, len(chunk.tokens))
@@ -216,21 +227,17 @@ class Decoder:
         assert self.stack is not None
         past = PagedPast(self.stack, own, source, slots, begins, counts, lengths)
         starts = np.concatenate([[0], np.cumsum(counts)])
-        batch = Packed(
-            tokens=tokens,
-            positions=torch.as_tensor(positions, device=self.device),
-            starts=torch.as_tensor(starts, device=self.device),
-            lengths=tuple(counts),
-            runs=tuple((1, count) for count in counts),
-        )
-        return self.network.forward_with_past(batch, past)[torch.as_tensor(picks, device=self.device)]
+        runs = tuple((1, count) for count in counts)
+        batch = Packed(tokens, torch.as_tensor(positions), torch.as_tensor(starts), tuple(counts), runs)
+        read = moved(_Read(batch, torch.as_tensor(picks)), self.device)
+        return self.network.forward_with_past(read.batch, past)[read.picks]
 
     def _embedded(self, tokens: Tensor, positions: np.ndarray) -> Tensor:
         """(T, W). As `Embeddings`, but sinusoids come from a table: computed in batches of changing size, their last
         bits would change as well.
         """
         embed = self.network.decoder_embed or self.network.embed
-        at = torch.from_numpy(positions).to(self.device)
+        tokens, at = moved({"tokens": tokens, "at": torch.from_numpy(positions)}, self.device).values()
         if not isinstance(embed.spec.positions, Sinusoidal):
             return embed(Packed(tokens, at, at[:0], (), ()))
         x = embed.tokens(tokens)

@@ -81,7 +81,9 @@ class LaidOutLinear(nn.Module):
 
 def layout_of(linear: nn.Linear | QuantizedLinear, *, int8: bool) -> Layout:
     is_stored = isinstance(linear, QuantizedLinear)
-    kernels = load_generation_kernels() if is_stored or linear.weight.dtype == torch.float32 else None
+    has_kernels = (linear.values if is_stored else linear.weight).device.type == "cpu"
+    has_kernels = has_kernels and (is_stored or linear.weight.dtype == torch.float32)
+    kernels = load_generation_kernels() if has_kernels else None
     if kernels is not None:
         return KernelLayout(KernelMatrix(linear, "int8" if int8 else "fp32"), kernels)
     if isinstance(linear, QuantizedLinear):

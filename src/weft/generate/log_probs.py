@@ -112,7 +112,7 @@ def _score_batch(network: Network, windows: Sequence[_Window], sources: Sequence
 
 def _log_probs(logits: Tensor, targets: np.ndarray) -> Tensor:
     wanted = torch.as_tensor(targets, device=logits.device)[:, None]
-    return logits.float().log_softmax(-1).gather(1, wanted)[:, 0].double().cpu()
+    return logits.float().log_softmax(-1).gather(1, wanted)[:, 0].cpu().double()
 
 
 def to_score(log_probs: list[float], text: str) -> Score:

@@ -1,10 +1,12 @@
 """Attention over pages in torch: on GPUs, in other precisions, and without a C compiler.
 
 The network runs as it was trained, with this as the past of its layers. Pages of a step's rows are gathered into dense
-keys and values, with a mask for what a query does not see. Rows that read the same number of tokens share a call.
+keys and values, with a mask for what a query does not see. Rows that read the same number of tokens share a call. A GPU
+gets the numbers of all pages in one copy per step, not in several per layer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -18,6 +20,36 @@ from weft.model.attention import View
 from weft.model.block import Block
 from weft.model.packed import Packed
 from weft.model.stack import Stack
+from weft.model.transfer import moved
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """The pages that some rows read: of their own tokens, or of their sources."""
+
+    columns: int  # of the longest row
+    ends: Tensor  # (R,) how many columns each row has
+    pages: Tensor  # (R, pages of the longest)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Sequences of the batch with equal numbers of new tokens."""
+
+    index: Tensor  # (T,) their tokens in the batch
+    positions: Tensor  # (R, new tokens)
+    own: _Pages
+    source: _Pages | None
+    masks: dict[int | None, Tensor] = field(init=False, default_factory=dict)  # by window, for all layers
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Moved to the device in one copy."""
+
+    new_pages: Tensor  # (T,) where the keys and values of each token go
+    new_columns: Tensor
+    groups: Mapping[int, _Group]
 
 
 class PagedPast:
@@ -37,18 +69,32 @@ class PagedPast:
     ) -> None:
         """`rows`: of each sequence of the batch. `begins`: tokens it has read before; `counts`: new ones."""
         self.stack, self.own, self.source = stack, own, source
-        self.rows, self.source_lengths = np.asarray(rows), source_lengths
-        self.begins, self.counts = np.asarray(begins), np.asarray(counts)
         self.layers = [_LayerPages(self, layer) for layer in range(stack.spec.layers)]
-        device = own.pool.store.device
+        at, first, new = np.asarray(rows), np.asarray(begins), np.asarray(counts)
+        starts = np.concatenate([[0], np.cumsum(new)])
         positions = np.concatenate([np.arange(a, a + n) for a, n in zip(begins, counts, strict=True)])
-        owners = np.repeat(self.rows, self.counts)
-        pages = own.tables[owners, positions // PAGE_TOKENS]
-        self.new_pages = torch.as_tensor(pages.astype(np.int64), device=device)
-        self.new_columns = torch.as_tensor(positions % PAGE_TOKENS, device=device)
-        # Sequences with equal counts, as indices into the batch.
-        self.groups = [np.flatnonzero(self.counts == count) for count in np.unique(self.counts)]
-        self.starts = np.concatenate([[0], np.cumsum(self.counts)])
+        pages = own.tables[np.repeat(at, new), positions // PAGE_TOKENS]
+        groups = {}
+        for count in np.unique(new).tolist():
+            group = np.flatnonzero(new == count)
+            after = np.arange(count)
+            groups[count] = _Group(
+                _whole((starts[group][:, None] + after).ravel()),
+                _whole(first[group][:, None] + after),
+                _pages_of(own, at[group], first[group] + count),
+                None if source is None else _pages_of(source, at[group], np.asarray(source_lengths)[group]),
+            )
+        step = _Step(_whole(pages), _whole(positions % PAGE_TOKENS), groups)
+        self.step = moved(step, own.pool.store.device)
+
+
+def _whole(numbers: np.ndarray) -> Tensor:
+    return torch.from_numpy(numbers.astype(np.int64))
+
+
+def _pages_of(tables: RowTables, rows: np.ndarray, ends: np.ndarray) -> _Pages:
+    columns = int(ends.max())
+    return _Pages(columns, _whole(ends), _whole(tables.tables[rows, : -(-columns // PAGE_TOKENS)]))
 
 
 class _LayerPages:
@@ -58,64 +104,53 @@ class _LayerPages:
         self.past, self.layer = past, layer
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, batch: Packed, view: View, scaled: bool) -> Tensor:
-        past = self.past
-        keys, values = _parts(past.own.pool, self.layer)
-        keys[past.new_pages, :, :, past.new_columns] = k.to(keys.dtype)
-        values[past.new_pages, :, past.new_columns] = v.to(values.dtype)
+        step, pool = self.past.step, self.past.own.pool
+        keys, values = _parts(pool, self.layer)
+        keys[step.new_pages, :, :, step.new_columns] = k.to(keys.dtype)
+        values[step.new_pages, :, step.new_columns] = v.to(values.dtype)
         out = torch.empty_like(q)
-        for group in past.groups:
-            count = int(past.counts[group[0]])
-            index = torch.as_tensor((past.starts[group][:, None] + np.arange(count)).ravel(), device=q.device)
-            ends = past.begins[group] + count
-            mask = self._mask(ends, count, view.window, q)
-            out[index] = _attend_rows(q[index], past.own, past.rows[group], ends, self.layer, mask, scaled)
+        for group in step.groups.values():
+            if view.window not in group.masks:
+                group.masks[view.window] = self._mask(group, view.window, q)
+            mask = group.masks[view.window]
+            out[group.index] = _attend_rows(q[group.index], pool, group.own, self.layer, mask, scaled)
         return out
 
     def attend_source(self, q: Tensor, scaled: bool) -> Tensor:
-        past = self.past
-        assert past.source is not None
+        assert self.past.source is not None
         out = torch.empty_like(q)
-        for group in past.groups:
-            count = int(past.counts[group[0]])
-            index = torch.as_tensor((past.starts[group][:, None] + np.arange(count)).ravel(), device=q.device)
-            lengths = np.asarray(past.source_lengths)[group]
-            columns = torch.arange(int(lengths.max()), device=q.device)
-            sees = columns[None] < torch.as_tensor(lengths, device=q.device)[:, None]
-            mask = sees[:, None, None, :].expand(-1, 1, count, -1)
-            bias = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, -torch.inf)
-            rows = past.rows[group]
-            out[index] = _attend_rows(q[index], past.source, rows, lengths, self.layer, bias, scaled)
+        for group in self.past.step.groups.values():
+            assert group.source is not None
+            sees = torch.arange(group.source.columns, device=q.device) < group.source.ends[:, None]
+            mask = _as_bias(sees[:, None, None, :].expand(-1, 1, group.positions.shape[1], -1), q)
+            pool = self.past.source.pool
+            out[group.index] = _attend_rows(q[group.index], pool, group.source, self.layer, mask, scaled)
         return out
 
-    def _mask(self, ends: np.ndarray, count: int, window: int | None, q: Tensor) -> Tensor:
+    def _mask(self, group: _Group, window: int | None, q: Tensor) -> Tensor:
         """(rows, heads or 1, count, columns) to add to the scores."""
-        columns = torch.arange(int(ends.max()), device=q.device)
-        position = torch.as_tensor(ends[:, None] - count + np.arange(count), device=q.device)
-        behind = position[:, :, None] - columns
-        sees = behind >= 0 if window is None else (behind >= 0) & (behind <= window)
+        behind = group.positions[:, :, None] - torch.arange(group.own.columns, device=q.device)
+        sees = (behind >= 0 if window is None else (behind >= 0) & (behind <= window))[:, None]
         relative = self.past.stack.relative
         if relative is None:
-            bias = torch.zeros(sees.shape, dtype=q.dtype, device=q.device)[:, None]
-        else:
-            of_distance = relative.of_last(int(ends.max())).to(q.dtype).flip(1)  # (H, distance)
-            bias = of_distance[:, behind.clamp(min=0)].transpose(0, 1)
-        return bias.masked_fill(~sees[:, None], -torch.inf)
+            return _as_bias(sees, q)
+        of_distance = relative.of_last(group.own.columns).to(q.dtype).flip(1)  # (H, distance)
+        return of_distance[:, behind.clamp(min=0)].transpose(0, 1).masked_fill(~sees, -torch.inf)
 
 
-def _attend_rows(
-    q_THD: Tensor, tables: RowTables, rows: np.ndarray, ends: np.ndarray, layer: int, mask: Tensor, scaled: bool
-) -> Tensor:
-    """Queries of several rows, the same number each, over the columns of their rows, which end at `ends`."""
-    columns = int(ends.max())
-    keys, values = _parts(tables.pool, layer)
-    used = -(-columns // PAGE_TOKENS)
-    index = torch.as_tensor(tables.tables[rows, :used].astype(np.int64), device=q_THD.device)
-    k = keys[index].permute(0, 2, 1, 4, 3).flatten(2, 3)[:, :, :columns]  # (R, P, H, D, 16) -> (R, H, C, D)
-    v = values[index].permute(0, 2, 1, 3, 4).flatten(2, 3)[:, :, :columns]
+def _as_bias(sees: Tensor, q: Tensor) -> Tensor:
+    return torch.zeros(sees.shape, dtype=q.dtype, device=q.device).masked_fill(~sees, -torch.inf)
+
+
+def _attend_rows(q_THD: Tensor, pool: PagePool, read: _Pages, layer: int, mask: Tensor, scaled: bool) -> Tensor:
+    """Queries of several rows, the same number each, over the columns of their rows."""
+    keys, values = _parts(pool, layer)
+    k = keys[read.pages].permute(0, 2, 1, 4, 3).flatten(2, 3)[:, :, : read.columns]  # (R, P, H, D, 16) -> (R, H, C, D)
+    v = values[read.pages].permute(0, 2, 1, 3, 4).flatten(2, 3)[:, :, : read.columns]
     # Pages are used again: what is left in them is masked, but even 0 times NaN is NaN.
-    unseen = torch.arange(columns, device=k.device) >= torch.as_tensor(ends, device=k.device)[:, None]
+    unseen = torch.arange(read.columns, device=k.device) >= read.ends[:, None]
     k, v = (part.masked_fill(unseen[:, None, :, None], 0) for part in (k, v))
-    q = q_THD.unflatten(0, (len(rows), -1)).transpose(1, 2)
+    q = q_THD.unflatten(0, (len(read.ends), -1)).transpose(1, 2)
     scale = q.shape[-1] ** -0.5 if scaled else 1.0
     grouped = q.shape[1] != k.shape[1]
     mask = mask.to(q.dtype)
@@ -134,8 +169,8 @@ def _parts(pool: PagePool, layer: int) -> tuple[Tensor, Tensor]:
 def store_source(stack: Stack, memory_TW: Tensor, pool: PagePool, table: np.ndarray) -> None:
     """Store the keys and values of the encoder's output in every layer."""
     tokens = np.arange(len(memory_TW))
-    pages = torch.as_tensor(table[tokens // PAGE_TOKENS].astype(np.int64), device=memory_TW.device)
-    columns = torch.as_tensor(tokens % PAGE_TOKENS, device=memory_TW.device)
+    at = {"pages": _whole(table[tokens // PAGE_TOKENS]), "columns": _whole(tokens % PAGE_TOKENS)}
+    pages, columns = moved(at, memory_TW.device).values()
     for layer, block in enumerate(stack.blocks):
         assert isinstance(block, Block)
         k, v = block.cross.keys_and_values(memory_TW)

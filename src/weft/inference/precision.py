@@ -1,12 +1,15 @@
 """In which numbers a loaded model computes: fp32, bf16, int8, or what it is stored in."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
+from weft.devices import check_bfloat16, device_title, has_bfloat16
 from weft.errors import InputError
 from weft.inference.compiled_forward import CompiledForward, compile_forward
 from weft.inference.forward_trials import load_forward_kernels
@@ -24,22 +27,26 @@ _LEAST_COSINE = 0.999  # of hidden states in bf16 with those in fp32
 
 def set_precision(network: Network, wanted: str | None) -> None:
     """Compile the network's forward pass, on a CPU. `wanted`: fp32, bf16, int8, or auto for the faster one of fp32 and
-    bf16 here. Default: fp32, or the integers that it is stored in.
+    bf16 here. Default: fp32, or the integers that it is stored in. On a GPU bf16 rounds the weights themselves.
 
     Raises InputError if the model or the machine does not allow it.
     """
-    stored, known = stored_precision(network), ("auto", *get_args(WeightPrecision))
+    device, stored = next(network.parameters()).device, stored_precision(network)
+    known = ("auto", *get_args(WeightPrecision))
+    if wanted in ("fp16", "float16"):
+        raise InputError("precision cannot be fp16: T5 and others overflow in it. Choose bf16 or fp32.")
     if wanted is not None and (not isinstance(wanted, str) or wanted not in (*known, stored)):
         raise InputError(f"precision cannot be {wanted!r}; it is {', '.join(known)}.")
     if stored != "fp32" and wanted not in (None, "auto", stored):
         raise InputError(f"This model is stored in {stored}, so it cannot be loaded in {wanted}.")
-    on_cpu = next(network.parameters()).device.type == "cpu"
+    on_cpu = device.type == "cpu"
     if stored == "fp32" and wanted in ("bf16", "int8"):
-        if not on_cpu:
-            raise InputError(f"precision {wanted} is for CPUs. Load the model with device cpu.")
+        if not on_cpu and wanted == "int8":
+            raise InputError("precision int8 is for CPUs. Load the model with device cpu.")
         if network.recurrent is not None:
             raise InputError(f"An LSTM computes in fp32, so it cannot be loaded in {wanted}.")
     if not on_cpu:
+        _set_on_gpu(network, device, stored, wanted)
         return
     if stored != "fp32":
         compile_forward(network, "int8")
@@ -48,6 +55,37 @@ def set_precision(network: Network, wanted: str | None) -> None:
         _choose_faster(network)
     else:
         compile_forward(network, "bf16" if wanted == "bf16" else "int8" if wanted == "int8" else "fp32")
+
+
+@contextmanager
+def teaching(network: Network, precision: str | None) -> Iterator[None]:
+    """While it teaches, a network computes in bf16 if the processor multiplies such numbers: its answers need no more
+    digits than those of the student. `precision` is that of training; float32 forbids it.
+    """
+    kernels = load_forward_kernels() if next(network.parameters()).device.type == "cpu" else None
+    has_bf16 = kernels is not None and bool(kernels.has_bfloat()) and network.recurrent is None
+    if not has_bf16 or precision == "float32" or stored_precision(network) != "fp32":
+        yield
+        return
+    set_precision(network, "bf16")
+    try:
+        yield
+    finally:
+        set_precision(network, None)
+
+
+def _set_on_gpu(network: Network, device: torch.device, stored: str, wanted: str | None) -> None:
+    if stored != "fp32":
+        say(
+            f"This model is stored in {stored}. A GPU multiplies its integers in fp32, so it is smaller but not faster "
+            "than an fp32 model; the kernels for integers are for CPUs (device cpu)."
+        )
+    elif wanted == "bf16":
+        check_bfloat16(device, "precision bf16", "fp32")
+        network.to(torch.bfloat16)
+    elif wanted == "auto" and device.type == "cuda" and network.recurrent is None and has_bfloat16(device):
+        network.to(torch.bfloat16)
+        say(f"precision: bf16 on {device_title(device)}")
 
 
 def stored_precision(network: Network) -> str:

@@ -7,26 +7,24 @@ All heads' W_Q, W_K, W_V are one matrix `qkv`. With fewer key/value heads than q
 attention (Ainslie et al. 2023). T5 does not divide by √D (its initial queries are smaller by √D instead). Qwen3
 normalises queries and keys per head.
 
-The batch is flat, and each sequence attends only to itself. One kernel call handles all sequences: on CUDA torch's
-variable-length kernel, on CPU `fused_attention.py`. The fallback (a bias on the scores, other precisions, no compiler)
-is one dense call per run of neighbours with equal length (`Packed.runs`). That is 2× faster than a padded batch with a
-mask and 15× faster than nested tensors.
+The batch is flat, and each sequence attends only to itself. One kernel call handles all sequences: see
+`gpu_attention.py`, and on CPU `fused_attention.py`. The fallback there (a bias on the scores, other precisions, no
+compiler) is one dense call per run of neighbours with equal length (`Packed.runs`). That is 2× faster than a padded
+batch with a mask and 15× faster than nested tensors.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from inspect import signature
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from weft.compiled import constant_when_traced
 from weft.model.dropout import drop
 from weft.model.fused_attention import attend_fused, can_attend_fused
 from weft.model.fused_layers import prepare_heads, to_float32
+from weft.model.gpu_attention import attend_padded, attend_varlen, padding_mask, why_not_varlen
 from weft.model.keep import Maps
 from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
@@ -57,6 +55,12 @@ class View:
     window: int | None = None
     bias: dict[int, Tensor] | None = None
     rotary: tuple[Tensor, Tensor] | None = None
+    masks: dict[str, Tensor] = field(default_factory=dict)  # computed when needed, once for all layers
+
+    def bias_of(self, length: int) -> Tensor:
+        """The bias of a sequence. It depends on distances only, so a longer sequence's begins with it."""
+        assert self.bias is not None
+        return self.bias[length] if length in self.bias else self.bias[max(self.bias)][:, :length, :length]
 
 
 class LayerPast(Protocol):
@@ -156,8 +160,8 @@ def attend(
     """Each query sequence attends to its own key sequence. Flat in, flat out: (T, H, D)."""
     scale = q_THD.shape[-1] ** -0.5 if scaled else 1.0
     q_THD, k_THD, v_THD = map(to_float32, (q_THD, k_THD, v_THD))
-    if _has_varlen(q_THD, view) and not dropout:
-        return _attend_varlen(q_THD, k_THD, v_THD, queries, keys, view, scale)
+    if q_THD.device.type != "cpu":
+        return _attend_on_gpu(q_THD, k_THD, v_THD, queries, keys, view, scale, dropout)
     if view.bias is None and can_attend_fused(q_THD, k_THD, v_THD, keys, window=view.window, dropout=dropout):
         return attend_fused(
             q_THD, k_THD, v_THD, queries, keys, causal=view.causal, window=view.window, scale=scale, dropout=dropout
@@ -167,6 +171,22 @@ def attend(
         return _attend_dense(q_THD, k_THD, v_THD, runs[0], view, scale, dropout)
     parts = _split_by_run(q_THD, k_THD, v_THD, runs)
     return torch.cat([_attend_dense(q, k, v, run, view, scale, dropout) for q, k, v, run in parts])
+
+
+def _attend_on_gpu(
+    q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packed, view: View, scale: float, dropout: float
+) -> Tensor:
+    is_biased = view.bias is not None
+    if why_not_varlen(q, q.dtype, q.shape[-1], is_biased=is_biased, dropout=dropout) is None:
+        reach = -1 if view.window is None else view.window
+        return attend_varlen(q, k, v, queries, keys, scale, (reach, 0 if view.causal else reach))
+    if len(runs := _shared_runs(queries, keys)) == 1:
+        return _attend_dense(q, k, v, runs[0], view, scale, dropout)
+    if queries is not keys:  # cross-attention
+        return attend_padded(q, k, v, queries, keys, padding_mask(keys, None), scale, dropout)
+    if "padded" not in view.masks:  # layers that see alike share it
+        view.masks["padded"] = padding_mask(keys, _mask(keys.longest, view, q.device))
+    return attend_padded(q, k, v, queries, keys, view.masks["padded"], scale, dropout)
 
 
 def attend_with_maps(
@@ -270,7 +290,7 @@ def _mask(length: int, view: View, device: torch.device) -> Tensor:
     seen = visibility_mask(length, view.window, causal=view.causal, device=device)
     if view.bias is None:
         return seen
-    return view.bias[length] if view.window is None else view.bias[length].masked_fill(~seen, -torch.inf)
+    return view.bias_of(length) if view.window is None else view.bias_of(length).masked_fill(~seen, -torch.inf)
 
 
 def visibility_mask(length: int, window: int | None, *, causal: bool, device: torch.device | None = None) -> Tensor:
@@ -279,41 +299,3 @@ def visibility_mask(length: int, window: int | None, *, causal: bool, device: to
     index = torch.arange(length, device=device)
     distance = index[:, None] - index[None, :]
     return (distance <= reach) & (distance >= (0 if causal else -reach))
-
-
-def _has_varlen(q_THD: Tensor, view: View) -> bool:
-    """Whether torch's variable-length kernel applies: CUDA, half precision, a head width it supports."""
-    if not q_THD.is_cuda or q_THD.dtype not in (torch.float16, torch.bfloat16) or view.bias is not None:
-        return False
-    return q_THD.shape[-1] % 8 == 0 and q_THD.shape[-1] <= 256 and _takes_windows()
-
-
-@constant_when_traced
-@cache  # called in every layer of every step
-def _takes_windows() -> bool:
-    """Whether this torch's variable-length kernel supports windows and grouped heads: early versions do not."""
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return False
-    return {"scale", "window_size", "enable_gqa"} <= signature(varlen_attn).parameters.keys()
-
-
-def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Packed, keys: Packed, view: View, scale: float) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn  # needs CUDA and half precision
-
-    reach = -1 if view.window is None else view.window
-    out = varlen_attn(
-        q,
-        k,
-        v,
-        queries.cuda_starts,
-        keys.cuda_starts,
-        queries.longest,
-        keys.longest,
-        scale=scale,
-        window_size=(reach, 0 if view.causal else reach),
-        enable_gqa=q.shape[1] != k.shape[1],
-    )
-    assert isinstance(out, Tensor)  # a tuple only with return_aux
-    return out

@@ -47,7 +47,8 @@ def to_float32(x: Tensor) -> Tensor:
 def rms_norm(x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
     if x.dim() == 2 and can_fuse(x, gain):
         return Rms.apply(x, gain, epsilon)[0]
-    return F.rms_norm(x, gain.shape, gain, epsilon)
+    # In one type: torch's kernel for GPUs takes no other, and adds up in fp32 whatever the type is.
+    return F.rms_norm(x, gain.shape, gain.to(x.dtype), epsilon)
 
 
 def norm_and_input(norm: Norm, x_TW: Tensor) -> tuple[Tensor, Tensor]:

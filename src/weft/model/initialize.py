@@ -14,6 +14,7 @@ of a sharded model can draw its own parameters.
 """
 
 import hashlib
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,11 +35,15 @@ class InitSpec:
 
 
 @torch.no_grad()
-def initialize(network: nn.Module, spec: InitSpec, *, layers: int, seed: int) -> None:
+def initialize(
+    network: nn.Module, spec: InitSpec, *, layers: int, seed: int, only: Callable[[str], bool] = lambda path: True
+) -> None:
+    """`only`: the modules to initialize, by their paths."""
     scaled = _residual_writers(network) if spec.depth_scaled and spec.kind == "normal" else []
     scaled_ids = {id(layer.weight) for layer in scaled}
     done: set[int] = set()  # a tied parameter takes its values from the first of its names
-    for path, module in network.named_modules():
+    chosen = {path: module for path, module in network.named_modules() if only(path)}
+    for path, module in chosen.items():
         for name, parameter in module.named_parameters(path, recurse=False):
             if id(parameter) in done:
                 continue
@@ -54,7 +59,7 @@ def initialize(network: nn.Module, spec: InitSpec, *, layers: int, seed: int) ->
             elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
                 parameter.fill_(1.0)
     if spec.kind == "t5":
-        _rescale_t5(network)
+        _rescale_t5(chosen.values())
 
 
 def draw_normal(seed: int, name: str, shape: torch.Size) -> Tensor:
@@ -75,9 +80,11 @@ def _generator(seed: int, name: str) -> np.random.Generator:
 
 
 @torch.no_grad()
-def zero_residual_writers(network: nn.Module) -> None:
-    """Zero the matrices that write to the residual stream: at first every block is the identity."""
-    for out in _residual_writers(network):
+def zero_residual_writers(part: nn.Module) -> None:
+    """Zero the matrices that write to the residual stream: at first every block is the identity. Of a network, or of
+    one of its blocks.
+    """
+    for out in _residual_writers(part):
         out.weight.zero_()
 
 
@@ -86,12 +93,12 @@ def _residual_writers(network: nn.Module) -> list[nn.Linear]:
     return attention + [m.down for m in network.modules() if isinstance(m, FeedForward)]
 
 
-def _rescale_t5(network: nn.Module) -> None:
-    for module in network.modules():
+def _rescale_t5(modules: Collection[nn.Module]) -> None:
+    for module in modules:
         if isinstance(module, Attention | CrossAttention) and not module.spec.scaled:
             query = module.qkv if isinstance(module, Attention) else module.query
             query.weight[: module.spec.heads * module.spec.head_width] *= module.spec.head_width**-0.5
-    for matrix, scale in output_scales(network).items():
+    for matrix, scale in _scales_of(modules).items():
         matrix *= scale
 
 
@@ -101,5 +108,9 @@ def output_scales(network: nn.Module) -> dict[Tensor, float]:
     Starting values and learning rate of such a matrix are multiplied by that factor. It then trains exactly like the
     matrix of a head without a scale.
     """
-    heads = [module for module in network.modules() if isinstance(module, Head)]
+    return _scales_of(network.modules())
+
+
+def _scales_of(modules: Iterable[nn.Module]) -> dict[Tensor, float]:
+    heads = [module for module in modules if isinstance(module, Head)]
     return {head.out.weight: 1 / head.spec.scale for head in heads if head.out is not None and head.spec.scale}

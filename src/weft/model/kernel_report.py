@@ -7,6 +7,7 @@ from torch import float32
 from weft.compiled import why_missing
 from weft.model.fused_attention import load_attention_kernels, register_width
 from weft.model.fused_layers import load_layer_kernels
+from weft.model.gpu_attention import why_not_varlen
 from weft.model.network import Network
 
 _KERNEL_NAMES = ("attention", "layers")
@@ -23,10 +24,30 @@ def lost_kernels(network: Network) -> dict[str, str]:
     return lost
 
 
-def kernel_lines(network: Network) -> list[str]:
-    """A line per kernel, for a run's log."""
+def kernel_lines(network: Network, precision: DType = float32) -> list[str]:
+    """A line per kernel, for a run's log. `precision`: of matrix products."""
+    if next(network.parameters()).device.type != "cpu":
+        return _gpu_lines(network, precision)
     lost = lost_kernels(network)
     return [f"kernel {name}: {f'not used: {lost[name]}' if name in lost else 'in use'}" for name in _KERNEL_NAMES]
+
+
+def _gpu_lines(network: Network, precision: DType) -> list[str]:
+    weight, lines = next(network.parameters()), list[str]()
+    for name, stack in (("encoder", network.encoder), ("decoder", network.decoder)):
+        if stack is None:
+            continue
+        spec = stack.spec.blocks[0].attention
+        reason = why_not_varlen(
+            weight,
+            precision,
+            spec.head_width,
+            is_biased=stack.relative is not None,
+            dropout=spec.dropout * network.training,
+        )
+        how = "the kernel for variable lengths" if reason is None else f"padded, not by variable lengths: {reason}"
+        lines.append(f"attention of the {name} on {weight.device}: {how}")
+    return lines
 
 
 def missing_kernels() -> dict[str, str | None]:

@@ -6,18 +6,25 @@ the target's probability is 1 − ε, and ε is spread evenly over the vocabular
 The gradient of the logits is softmax − target, which is known in the forward pass. So the backward products are
 computed there, block by block of rows, and no block's logits or gradients are kept. Three separate operations would
 keep four tensors of (rows, vocabulary) and cost a small BERT a tenth of its step on CPU.
+
+If tensor parallel peers share the vocabulary, each computes the logits of its own tokens (`sliced_loss.py`).
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from weft.devices import memory_of
+from weft.model import sliced_loss
 from weft.model.heads import Head
+from weft.model.peers import enter
+from weft.model.sliced_loss import VocabularySlice
 
 _BLOCK_LOGITS = 2**24  # at a time: 64 MB in fp32; smaller blocks read the matrix more often
-_CUDA_SHARE = 1 / 64  # of a GPU's memory, for the logits of a block
+_GPU_SHARE = 1 / 64  # of a GPU's memory, for the logits of a block
 
 
 def vocabulary_loss(
@@ -25,20 +32,25 @@ def vocabulary_loss(
 ) -> Tensor:
     """`scale` × the summed loss of the rows from `head.prepare`. For the mean, scale = 1 / rows."""
     weight, bias = head.out.weight, head.out.bias
+    cut = head.out if isinstance(head.out, VocabularySlice) else None
+    if cut is not None:
+        prepared_NW = enter(prepared_NW, cut.peers)
     device = prepared_NW.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     with torch.autocast(device, enabled=False):  # `dtype` sets the precision of the products
         return _VocabularyLoss.apply(
-            prepared_NW, weight, bias, targets_N, scale, smoothing, dtype, torch.is_grad_enabled()
+            prepared_NW, weight, bias, targets_N, scale, smoothing, dtype, torch.is_grad_enabled(), cut
         )
 
 
 def rows_of_a_block(device: torch.device, vocabulary: int) -> int:
     """How many rows of logits are computed at a time."""
-    most = _BLOCK_LOGITS
-    if device.type == "cuda":
-        most = max(most, int(torch.cuda.get_device_properties(device).total_memory * _CUDA_SHARE) // 4)
-    return max(1, most // vocabulary)
+    return max(1, logits_of_a_block(memory_of(device)) // vocabulary)
+
+
+def logits_of_a_block(gpu_memory: int | None) -> int:
+    """A GPU's products are faster the larger they are, and its memory is not shared with anybody."""
+    return _BLOCK_LOGITS if gpu_memory is None else max(_BLOCK_LOGITS, int(gpu_memory * _GPU_SHARE) // 4)
 
 
 class _VocabularyLoss(torch.autograd.Function):
@@ -53,22 +65,28 @@ class _VocabularyLoss(torch.autograd.Function):
         smoothing: float,
         dtype: torch.dtype,
         with_gradients: bool,
+        cut: VocabularySlice | None,
     ) -> Tensor:
+        sum_of_losses, gradient_in_place = _sum_of_losses, _gradient_in_place
+        if cut is not None:
+            sum_of_losses = partial(sliced_loss.sum_of_losses, cut)
+            gradient_in_place = partial(sliced_loss.gradient_in_place, cut)
         wants = [with_gradients and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
         grad_x = torch.empty_like(x) if wants[0] else None
         grad_weight: Tensor | None = None
         grad_bias = weight.new_zeros(weight.shape[0]) if wants[2] else None
         total = x.new_zeros((), dtype=torch.float32)
-        rows = rows_of_a_block(x.device, weight.shape[0])
+        # All peers must cut the rows alike.
+        rows = rows_of_a_block(x.device, weight.shape[0] if cut is None else cut.most_tokens)
         x, matrix, shift = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         for start in range(0, len(x), rows):
             block, right = x[start : start + rows], targets[start : start + rows, None]
             logits = torch.nn.functional.linear(block, matrix, shift).float()
-            loss, sums = _sum_of_losses(logits, right, smoothing)
+            loss, sums = sum_of_losses(logits, right, smoothing)
             total += loss
             if not any(wants):
                 continue
-            grad = _gradient_in_place(logits, sums, right, scale, smoothing)
+            grad = gradient_in_place(logits, sums, right, scale, smoothing)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             grad = grad.to(dtype)
@@ -90,7 +108,7 @@ class _VocabularyLoss(torch.autograd.Function):
         grads, ctx.grads = ctx.grads, None  # a loss that is kept for logging does not hold these
         if upstream.device.type != "cpu" or upstream != 1.0:  # loss.backward() passes exactly 1
             grads = tuple(None if grad is None else grad * upstream for grad in grads)
-        return (*grads, None, None, None, None, None)
+        return (*grads, None, None, None, None, None, None)
 
 
 def _sum_of_losses(logits: Tensor, right: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

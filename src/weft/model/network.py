@@ -18,6 +18,7 @@ from weft.model.heads import Head, HeadSpec
 from weft.model.initialize import InitSpec, initialize
 from weft.model.keep import Keep, Kept
 from weft.model.packed import Packed
+from weft.model.peers import TensorParallel
 from weft.model.quantized import QUANTIZED
 from weft.model.recurrent import Recurrent, RecurrentPast, RecurrentSpec
 from weft.model.stack import Past, Stack, StackSpec
@@ -65,6 +66,7 @@ class FastPath(Protocol):
 
 class Network(nn.Module):
     fast: FastPath | None = None
+    tensor_parallel: TensorParallel | None = None  # this is one peer's part; `architecture` is that of the whole
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -146,6 +148,10 @@ def outline(architecture: Architecture) -> Network:
 
 
 def count_parameters(network: nn.Module) -> int:
-    """Tied parameters count once. Quantized weights count like others, their scales do not."""
+    """Tied parameters count once. Quantized weights count like others, their scales do not. Of a tensor parallel peer's
+    part: those of the whole network.
+    """
+    if isinstance(network, Network) and network.tensor_parallel is not None:
+        network = outline(network.architecture)
     quantized = {id(part.values): part.values for part in network.modules() if isinstance(part, QUANTIZED)}
     return sum(weights.numel() for weights in (*network.parameters(), *quantized.values()))

@@ -6,12 +6,15 @@ Sequences are concatenated: `tokens` (T,) holds all ids, `positions` (T,) each t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby, pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from weft.model.transfer import moved
 
 TokenIds = Sequence[int] | np.ndarray
 
@@ -31,6 +34,21 @@ class Packed:
         object.__setattr__(self, "longest", max(self.lengths, default=0))
         object.__setattr__(self, "cuda_starts", self.starts.int() if self.starts.is_cuda else self.starts)
 
+    @cached_property
+    def owner(self) -> Tensor:
+        """(T,) the number of each token's sequence."""
+        with torch.inference_mode(False):  # it may be used in training afterwards
+            # Without output_size, this synchronizes with a GPU.
+            return torch.repeat_interleave(self.starts.diff(), output_size=len(self.tokens))
+
+    @cached_property
+    def padded_rows(self) -> Tensor:
+        """(T,) each token's place if all sequences were as long as the longest one."""
+        owner = self.owner
+        with torch.inference_mode(False):
+            inside = torch.arange(len(owner), device=owner.device) - self.first[owner]
+            return owner * self.longest + inside
+
     @property
     def first(self) -> Tensor:
         """(S,) index of each sequence's first token."""
@@ -42,14 +60,7 @@ class Packed:
         return self.starts[1:] - 1
 
     def to(self, device: torch.device | str) -> "Packed":
-        segments = None if self.segments is None else self.segments.to(device)
-        return replace(
-            self,
-            tokens=self.tokens.to(device),
-            positions=self.positions.to(device),
-            starts=self.starts.to(device),
-            segments=segments,
-        )
+        return moved(self, torch.device(device))
 
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Split a tensor with a row per token into one tensor per sequence."""

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from weft.devices import widest_float
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -95,8 +97,9 @@ def sinusoid_table(positions: Tensor, width: int, dtype: torch.dtype) -> Tensor:
 
     All sines come first, then all cosines, as in Marian: a permutation of the paper's interleaved columns.
     """
-    even = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
-    angle = positions[:, None].double() / 10_000.0 ** (even / width)
+    exact = widest_float(positions.device)
+    even = torch.arange(0, width, 2, dtype=exact, device=positions.device)
+    angle = positions.unsqueeze(1).to(exact) / 10_000.0 ** (even / width)
     return torch.cat([angle.sin(), angle[:, : width // 2].cos()], dim=1).to(dtype)
 
 

@@ -137,14 +137,14 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _integer_sums(q: Tensor, values: Tensor) -> Tensor:
     """q · valuesᵀ, exactly. In floats, because torch's integer product takes only some shapes: the sums of 1,024
-    products are below 2**24, so exact in fp32, and sums of these are below 2**53, so exact in float64.
+    products are below 2**24, so exact in fp32, and whole numbers are added up as such.
     """
     depth = values.shape[1]
     if depth <= _EXACT_DEPTH:
         return q @ values.to(q.dtype).T
     starts = range(0, depth, _EXACT_DEPTH)
     parts = (_integer_sums(q[..., at : at + _EXACT_DEPTH], values[:, at : at + _EXACT_DEPTH]) for at in starts)
-    return torch.stack([part.double() for part in parts]).sum(0)
+    return torch.stack([part.long() for part in parts]).sum(0)
 
 
 def quantize_weight(weight: Tensor) -> QuantizedWeight:

@@ -5,9 +5,10 @@ c_t = σ(f_t) ⊙ c_{t−1} + σ(i_t) ⊙ tanh(g_t),   h_t = σ(o_t) ⊙ tanh(c_
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_sequence, unpack_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from weft.model.dropout import Dropout
 from weft.model.packed import Packed
@@ -41,5 +42,19 @@ class Recurrent(nn.Module):
             ((count, length),) = batch.runs
             hidden, past.state = self.lstm(x_TW.unflatten(0, (count, length)), past.state)
             return self.dropout(hidden.flatten(0, 1))
-        hidden, past.state = self.lstm(pack_sequence(list(batch.split(x_TW)), enforce_sorted=False), past.state)
-        return self.dropout(torch.cat(unpack_sequence(hidden)))
+        index, packed = _by_position(x_TW, batch)
+        hidden, past.state = self.lstm(packed, past.state)
+        return self.dropout(hidden.data[index.argsort()])
+
+
+def _by_position(x_TW: Tensor, batch: Packed) -> tuple[Tensor, PackedSequence]:
+    """The tokens as an LSTM reads them, and their order: the first ones of all sequences, longest sequence first, then
+    the second ones, … As torch's `pack_sequence`, which makes a GPU wait for the CPU.
+    """
+    count, lengths = len(batch.lengths), batch.starts.diff()
+    longest_first = lengths.argsort(descending=True, stable=True)
+    rank = longest_first.argsort()
+    place = batch.padded_rows - batch.owner * batch.longest  # in its sequence
+    index = (place * count + rank[batch.owner]).argsort()
+    ends = np.bincount(batch.lengths, minlength=batch.longest + 1)[:-1].cumsum()  # sequences that have ended by then
+    return index, PackedSequence(x_TW[index], torch.from_numpy(count - ends), longest_first, rank)

@@ -129,7 +129,9 @@ class Stack(nn.Module):
         """
         bias = None
         if self.relative is not None and alone:
-            bias = {length: self.relative(length) for length in set(batch.lengths)}
+            # On a GPU all sequences are padded to the longest one.
+            lengths = set(batch.lengths) if batch.tokens.device.type == "cpu" else {batch.longest}
+            bias = {length: self.relative(length) for length in lengths}
         local = self.spec.local
         known: dict[tuple[int, bool], View] = {}
         views = []

@@ -5,11 +5,13 @@ scored tokens), `last`, `hidden.2`, `scores.1`, `heads.5.q`, `logits.classify`. 
 computed once for all students. They are the same bits as without: a batch always goes through the teacher as a whole,
 and its key is a hash of everything it holds.
 
-The teacher is in evaluation mode and has no gradients: dropout in the targets is noise.
+The teacher is in evaluation mode and has no gradients: dropout in the targets is noise. On a CPU it computes by the
+compiled forward pass, in the precision that it was compiled for, unless single layers are wanted.
 """
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -69,18 +71,25 @@ class Teacher:
         network, wanted = self.network, self.wanted
         reader = batch.decoder or batch.packed
         outputs: Outputs = {}
-        if (keep := wanted.keep) is None:
-            hidden = network(batch.packed, batch.decoder)
-        else:
-            hidden, kept = network(batch.packed, batch.decoder, keep=keep)
-            outputs |= _kept_outputs(kept)
-        if wanted.last:
-            outputs["last"] = hidden
-        if wanted.language_head is not None:
-            outputs["rows"] = network.head(wanted.language_head).prepare(hidden, reader, batch.rows)
-        if wanted.answers:
-            outputs |= {f"logits.{kind}": one.logits(network, hidden, reader) for kind, one in batch.answers.items()}
+        with self._own_precision():
+            if (keep := wanted.keep) is None:
+                hidden = network(batch.packed, batch.decoder)
+            else:
+                hidden, kept = network(batch.packed, batch.decoder, keep=keep)
+                outputs |= _kept_outputs(kept)
+            if wanted.last:
+                outputs["last"] = hidden
+            if wanted.language_head is not None:
+                outputs["rows"] = network.head(wanted.language_head).prepare(hidden, reader, batch.rows)
+            if wanted.answers:
+                logits = {kind: one.logits(network, hidden, reader) for kind, one in batch.answers.items()}
+                outputs |= {f"logits.{kind}": found for kind, found in logits.items()}
         return outputs
+
+    def _own_precision(self) -> AbstractContextManager[object]:
+        """The compiled forward pass stands aside under autocast, which training uses."""
+        is_compiled = self.network.fast is not None and self.network.recurrent is None and self.wanted.keep is None
+        return torch.autocast("cpu", enabled=False) if is_compiled else nullcontext()
 
 
 def _kept_outputs(kept: Kept) -> Outputs:

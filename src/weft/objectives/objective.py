@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from weft.model.heads import Head
 from weft.model.loss import vocabulary_loss
 from weft.model.network import Network
 from weft.model.packed import Packed
+from weft.model.sliced_loss import VocabularySlice, sliced_scores
+from weft.model.transfer import moved
 from weft.objectives.answers import Answers
-from weft.objectives.transfer import moved
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,16 @@ def head_scores(network: Network, batch: Batch) -> dict[str, Tensor]:
             loss, right = answers.loss(network, hidden, reader, 0.0), answers.correct(network, hidden, reader)
         else:
             assert batch.targets is not None
-            logits = network.head(kind)(hidden, reader, batch.rows)
-            loss = F.cross_entropy(logits.float(), batch.targets, reduction="sum")
-            right = (logits.argmax(-1) == batch.targets).sum()
+            loss, right = _vocabulary_scores(network.head(kind), hidden, reader, batch.rows, batch.targets)
         sums |= {f"loss/{kind}": loss, f"right/{kind}": right}
     return sums
+
+
+def _vocabulary_scores(
+    head: Head, hidden: Tensor, reader: Packed, rows: Tensor | None, targets: Tensor
+) -> tuple[Tensor, Tensor]:
+    if isinstance(head.out, VocabularySlice):
+        return sliced_scores(head.out, head.prepare(hidden, reader, rows), targets)
+    logits = head(hidden, reader, rows)
+    loss = F.cross_entropy(logits.float(), targets, reduction="sum")
+    return loss, (logits.argmax(-1) == targets).sum()

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from weft.recipe.finetune import DataSection
-from weft.recipe.section import GradientClip, Section, WarmUp
+from weft.recipe.section import GradientClip, Section, TrainingPrecision, WarmUp
 
 DistilMethod = Literal["kl", "distilbert", "minilm", "minilm+kl", "tinybert"]
 
@@ -30,7 +30,7 @@ class StudentSection(Section):
 
 
 class AugmentSection(Section):
-    """More training texts by replacing words (TinyBERT, Jiao et al. 2020). For classify, pair and similarity."""
+    """More training texts by replacing words (TinyBERT, Jiao et al. 2020). For classify, pair, similarity and tag."""
 
     model: str | None = Field(
         None,
@@ -73,7 +73,7 @@ class DistilSection(Section):
         ge=0,
         le=1,
         description="share of the loss of the labels beside that of the teacher's predictions; "
-        "default: 0; similarity without new texts: 0.5",
+        "default: 0.5; plain text, and tasks with new texts: 0",
     )
     teacher_layer: int | None = Field(
         None, ge=0, description="minilm: layer whose relations are learned, from 0 on; default: the last"
@@ -113,9 +113,7 @@ class DistilSection(Section):
     clip: GradientClip = 1.0
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout probability of the student")
     mask_share: float = Field(0.15, gt=0, lt=1, description="plain text: share of the tokens that are masked")
-    precision: Literal["float32", "bfloat16"] | None = Field(
-        None, description="precision of training; default: bfloat16 where it is faster, otherwise float32"
-    )
+    precision: TrainingPrecision = None
     threads: int | None = Field(
         None, ge=1, le=4096, description="CPU threads; default: OMP_NUM_THREADS, or one per core"
     )

@@ -109,9 +109,10 @@ def _sentence(error: Any, kind: type[BaseModel]) -> str:
         case "missing":
             return f"{path} is missing{suggest(str(last), error['input'])}."
         case "value_error":
-            said = str(error["ctx"]["error"])
-            unknown = [key for key in error["input"] if key not in _names(kind, [*above, last])]
-            hint = suggest(said.split()[1], unknown) if said.startswith("give ") else ""
+            said, hint = str(error["ctx"]["error"]), ""
+            if said.startswith("give "):
+                unknown = [key for key in error["input"] if key not in _names(kind, [*above, last])]
+                hint = suggest(said.split()[1], unknown)
             return f"{path}: {said}{hint}."
     return f"{path} cannot be {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}."
 

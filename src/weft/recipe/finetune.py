@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from weft.recipe.model import ModelSection
-from weft.recipe.section import GradientClip, Section, StepPieces, WarmUp
+from weft.recipe.section import GradientClip, Section, StepPieces, TrainingPrecision, WarmUp
 
 Paths = str | list[str]
 TaskName = Literal["classify", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent"]
@@ -128,9 +128,7 @@ class FinetuneSection(Section):
         ge=1,
         description="maximum tokens per generated text; default: derived from the lengths of the training targets",
     )
-    precision: Literal["float32", "bfloat16"] | None = Field(
-        None, description="precision of training; default: bfloat16 where it is faster, otherwise float32"
-    )
+    precision: TrainingPrecision = None
     threads: int | None = Field(
         None, ge=1, le=4096, description="CPU threads; default: OMP_NUM_THREADS, or one per core"
     )

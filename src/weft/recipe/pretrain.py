@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from weft.recipe.section import GradientClip, Section, StepPieces, WarmUp
+from weft.recipe.section import GradientClip, Section, StepPieces, TrainingPrecision, WarmUp
 
 ObjectiveName = Literal["causal", "masked", "masked+next-sentence", "masked+sentence-order", "span"]
 
@@ -51,9 +51,7 @@ class PretrainSection(Section):
         "token",
         description="what is masked: tokens, whole words or spans; cover: each token once in 1 / mask_share epochs",
     )
-    precision: Literal["float32", "bfloat16"] | None = Field(
-        None, description="precision of training; default: bfloat16 where it is faster, otherwise float32"
-    )
+    precision: TrainingPrecision = None
     threads: int | None = Field(
         None, ge=1, le=4096, description="CPU threads; default: OMP_NUM_THREADS, or one per core"
     )

@@ -10,6 +10,7 @@ from weft.recipe.distil import DistilSection
 from weft.recipe.finetune import FinetuneSection
 from weft.recipe.model import ModelSection, TokenizerSection
 from weft.recipe.pretrain import PretrainSection
+from weft.recipe.processes import ProcessesSection
 from weft.recipe.section import Section
 
 
@@ -24,6 +25,8 @@ class Recipe(Section):
     prune: PruneSection | None = Field(None, description="cutting what matters least in a model (weft run)")
     quantize: QuantizeSection | None = Field(None, description="weights as int8 or int4 (weft run)")
     compare: CompareSection | None = Field(None, description="the card over all models of the recipe (weft run)")
+
+    processes: ProcessesSection | None = Field(None, description="how several processes share a model (torchrun)")
 
     def given_settings(self) -> dict[str, Any]:
         """The settings that are not null, as plain values. In `corpus.build` null is kept: it switches a rule off."""

@@ -1,8 +1,8 @@
 """The base of all sections of a recipe: unknown keys and wrong types are errors."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 SectionKind = TypeVar("SectionKind", bound=BaseModel)
 
@@ -23,6 +23,22 @@ StepPieces = Annotated[
         description="parts of a step that processes share; the result depends on it, but not on the number of "
         "processes; default: 1, with several processes 8",
     ),
+]
+
+
+def _no_float16(given: Any) -> Any:
+    if given in ("float16", "fp16", "half"):
+        raise ValueError(
+            "float16 cannot hold small gradients without a loss scale, and T5 overflows in it; choose bfloat16, or "
+            "float32 where the device lacks bfloat16"
+        )
+    return given
+
+
+TrainingPrecision = Annotated[
+    Literal["float32", "bfloat16"] | None,
+    BeforeValidator(_no_float16),
+    Field(description="precision of training; default: bfloat16 where it is faster, otherwise float32"),
 ]
 GradientClip = Annotated[
     float,

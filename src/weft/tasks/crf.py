@@ -69,10 +69,15 @@ class Crf(nn.Module):
     @torch.no_grad()
     def best(self, logits_NL: Tensor) -> list[int]:
         """The most probable well-formed tags of one sentence."""
-        start = (self.start + self.bar_start).cpu().numpy()
-        return viterbi(
-            logits_NL.cpu().numpy(), (self.transitions + self.bar).cpu().numpy(), start, self.end.cpu().numpy()
-        )
+        start, moves = self.start + self.bar_start, self.transitions + self.bar
+        return viterbi(logits_NL.numpy(), moves.numpy(), start.numpy(), self.end.numpy())
+
+    def on_cpu(self, sentences: Sequence[Tensor]) -> "tuple[Crf, Sequence[Tensor]]":
+        """Itself and the logits of some sentences, where decoding is faster: it is many small operations."""
+        if self.end.device.type == "cpu":
+            return self, sentences
+        logits = torch.cat(list(sentences)).cpu()  # one copy
+        return copy.deepcopy(self).cpu(), logits.split([len(one) for one in sentences])
 
     @torch.no_grad()
     def decode(self, sentences: Sequence[Tensor]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -83,11 +88,12 @@ class Crf(nn.Module):
         """
         if not sentences:
             return []
-        paths = [torch.tensor(self.best(logits), device=logits.device) for logits in sentences]
-        lengths = torch.tensor([len(path) for path in paths], device=paths[0].device)
+        crf, sentences = self.on_cpu(sentences)
+        paths = [torch.tensor(crf.best(logits)) for logits in sentences]
+        lengths = torch.tensor([len(path) for path in paths])
         logits_SNL = pad_sequence(list(sentences), batch_first=True).double()
-        found = self._path_probabilities(logits_SNL, pad_sequence(paths, batch_first=True), lengths).cpu().numpy()
-        return [(path.cpu().numpy(), row[: len(path)]) for path, row in zip(paths, found, strict=True)]
+        found = crf._path_probabilities(logits_SNL, pad_sequence(paths, batch_first=True), lengths).numpy()
+        return [(path.numpy(), row[: len(path)]) for path, row in zip(paths, found, strict=True)]
 
     def _path_probabilities(self, logits: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
         """(S, N), as in `decode`. By forward–backward."""
@@ -159,6 +165,7 @@ class Tagging:
     values: Tensor  # (N,) gold tags of all words, sentence after sentence
     rows: Tensor  # (N,) the first token of each word
     lengths: tuple[int, ...]  # words of each sentence
+    counts: Tensor  # the same, beside the other tensors
 
     def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         return network.head(self.head)(hidden, reader, self.rows).float()
@@ -168,8 +175,7 @@ class Tagging:
         if not rows:  # no word of this batch has a token
             return hidden.new_zeros(())
         tags = pad_sequence(list(self.values.split(self.lengths)), batch_first=True)
-        lengths = torch.tensor(self.lengths, device=hidden.device)
-        return crf_of(network).loss(pad_sequence(list(rows), batch_first=True), tags, lengths)
+        return crf_of(network).loss(pad_sequence(list(rows), batch_first=True), tags, self.counts)
 
     def distance(self, logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
         """Word by word; the transitions are learned from the labels."""
@@ -177,8 +183,10 @@ class Tagging:
 
     def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         rows = self.logits(network, hidden, reader).split(self.lengths)
-        crf = crf_of(network)
-        found = [number for row in rows for number in crf.best(row)]
+        if not rows:
+            return self.values.new_zeros(())
+        crf, on_cpu = crf_of(network).on_cpu(rows)
+        found = [number for row in on_cpu for number in crf.best(row)]
         return (torch.tensor(found, device=self.values.device) == self.values).sum()
 
 

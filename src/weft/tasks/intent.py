@@ -153,11 +153,9 @@ class Intent(ScoredTask):
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:
         count = len(self.slots.labels)
-        logits = packed.split(network.head(self.head)(hidden, packed).float())
+        logits = packed.split(network.head(self.head)(hidden, packed).float().cpu())
         tags = self.slots.read([rows[:, :count] for rows in logits], [one.targets.slots for one in inputs])
-        intents = [
-            rows[one.targets.row, count:].softmax(-1).cpu().numpy() for one, rows in zip(inputs, logits, strict=True)
-        ]
+        intents = [rows[one.targets.row, count:].softmax(-1).numpy() for one, rows in zip(inputs, logits, strict=True)]
         return list(zip(intents, tags, strict=True))
 
     def join(self, example: Example, pieces: Sequence[tuple[Input, Any]]) -> tuple[np.ndarray, PredictedTags]:

@@ -4,6 +4,7 @@ Everything that uses a saved model uses this class: fine-tuning when it evaluate
 Python, whose `weft.Model` is this plus the verbs.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +13,7 @@ from typing import Any, Self
 
 import torch
 
+from weft.devices import checked_device
 from weft.errors import FolderError, InputError, as_path
 from weft.folders import known_facts
 from weft.inference.precision import computing_precision, set_precision
@@ -25,7 +27,6 @@ from weft.tasks.input_spec import InputSpec, input_spec_for
 from weft.tasks.task import Task
 from weft.tokenizer.read import read_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
-from weft.train.processes import local_device
 
 
 class LoadedModel:
@@ -54,7 +55,7 @@ class LoadedModel:
     ) -> Self:
         """Raises FolderError if a tensor is missing, misshapen or left over."""
         folder = as_path(folder, "The model's folder")
-        chosen = _checked_device(device)
+        chosen = checked_device(device)
         network, description = read_model(folder)
         parts = read_tokenizer(folder), read_pooling(folder), known_facts(folder), folder, task
         set_precision(network.to(chosen), precision)
@@ -62,9 +63,18 @@ class LoadedModel:
 
     def to(self, device: str | torch.device) -> Self:
         """Move the weights: "cpu", "cuda", "cuda:1", or "auto" for the GPU if there is one. Returns the model."""
-        self.network.to(_checked_device(device))
+        self.network.to(checked_device(device))
         self.__dict__.pop("task_network", None)
         return self
+
+    def on_cpu(self) -> Self:
+        """Itself, or a copy on the CPU, for work that is done there."""
+        if self.device.type == "cpu":
+            return self
+        network = copy.deepcopy(self.network).cpu()
+        set_precision(network, None)
+        parts = self._tokenizer, self.pooling, self.facts, self.folder, self._task_name
+        return type(self)(network, self.description, *parts)
 
     @property
     def device(self) -> torch.device:
@@ -164,15 +174,3 @@ class LoadedModel:
         if self.folder is None or str(self.folder) in str(error):
             return error
         return type(error)(f"{self.folder}: {error}")
-
-
-def _checked_device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device(local_device())
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"device {str(device)!r} is not available here ({reason}). Use auto or cpu.") from None
-    return found

@@ -202,11 +202,11 @@ class Rewrite(Task):
                 hidden = network(batch.packed, batch.decoder)
                 logits = network.head(self.head)(hidden, batch.decoder or batch.packed, batch.rows)
                 assert batch.targets is not None
-                losses = F.cross_entropy(logits.float(), batch.targets, reduction="none")
+                losses = F.cross_entropy(logits.float(), batch.targets, reduction="none").cpu().double()
                 of_each = losses.split([len(one.targets.ids) for one in picked])
                 for one, rows in zip(picked, of_each, strict=True):
                     read = _bytes_read(examples[one.example].gold, one, spec)
-                    found[one.example] = float(rows.double().sum()), len(rows), read
+                    found[one.example] = float(rows.sum()), len(rows), read
         return found
 
     def measure(

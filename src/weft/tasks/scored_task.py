@@ -135,11 +135,12 @@ def answer_inputs(
     with torch.inference_mode():
         for part in groups(inputs) if parts is None else parts:
             picked = [inputs[i] for i in part]
-            packed = pack_inputs(picked).to(device)
-            hidden = network(packed)
+            packed = pack_inputs(picked)
+            batch = (Batch(packed) if on_batch is None else task.batch(picked, packed)).to(device)
+            hidden = network(batch.packed)
             if on_batch is not None:
-                on_batch(task.batch(picked, packed).to(device), hidden)
-            for index, piece in zip(part, task.pieces(network, hidden, packed, picked), strict=True):
+                on_batch(batch, hidden)
+            for index, piece in zip(part, task.pieces(network, hidden, batch.packed, picked), strict=True):
                 predicted[index] = piece
     of_each: list[list[tuple[Input, Any]]] = [[] for _ in examples]
     for one, piece in zip(inputs, predicted, strict=True):

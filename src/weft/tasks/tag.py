@@ -230,14 +230,15 @@ class Tag(ScoredTask):
         )
         targets: Answers
         if self.crf:
-            targets = Tagging(self.head, values, rows, tuple(len(one.targets.rows) for one, _ in pairs))
+            lengths = tuple(len(one.targets.rows) for one, _ in pairs)
+            targets = Tagging(self.head, values, rows, lengths, torch.tensor(lengths, dtype=torch.long))
         else:
             weights = None if self.weights is None else torch.tensor(self.weights)
             targets = ClassAnswers(self.head, values, rows, weights)
         return Batch(packed, answers={self.name: targets}, counts={self.name: len(values)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[WindowTags]:
-        logits = packed.split(network.head(self.head)(hidden, packed).float())
+        logits = packed.split(network.head(self.head)(hidden, packed).float().cpu())
         return self.read(logits, [one.targets for one in inputs], crf_of(network) if self.crf else None)
 
     def read(

@@ -32,7 +32,7 @@ class StepBatches:
         samples, count = self.spec.samples, self.spec.pieces
         return [
             StepPiece(number, list(self._batches(self.order.batch(step, samples, part=number, parts=count))))
-            for number in self.processes.own_pieces(count)
+            for number in self.processes.data.own_pieces(count)
         ]
 
     def _batches(self, indices: list[SampleIndex]) -> Iterator[Batch]:

@@ -5,19 +5,26 @@ model keeps the family's dropout rates, for fine-tuning. So there are two archit
 that is trained and the one that is saved.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
 from weft.errors import RecipeError
 from weft.interchange.folder import Description, read_fp32_model
+from weft.model.block import Block
 from weft.model.families import Family, design, find_family
-from weft.model.initialize import zero_residual_writers
-from weft.model.network import Architecture, Network, create_network
+from weft.model.initialize import initialize, zero_residual_writers
+from weft.model.network import Architecture, Network, create_network, outline
 from weft.model.positions import longest
+from weft.model.tensor_parallel import network_of_peer
 from weft.progress import say
 from weft.recipe.model import ModelSection
 from weft.tokenizer.tokenizer import SpecialRole, Tokenizer
+from weft.train.layout import whole_state
+from weft.train.processes import Processes
 
 _TOKEN_ROLES: dict[str, tuple[SpecialRole, ...]] = {
     "bos_token_id": ("bos",),
@@ -37,19 +44,52 @@ class Built:
     description: Description
 
     def to_save(self) -> Network:
-        """A network of the saved architecture with the trained weights."""
-        network = Network(self.saved)
-        network.load_state_dict(self.network.state_dict())
-        return network.eval()
+        """A network of the saved architecture with the trained weights, which are not copied."""
+        return _network_with(dict(self.network.named_parameters()), self.saved).eval()
+
+    def for_process(self, processes: Processes) -> "Built":
+        """What this process has of it, if tensor parallel peers share it."""
+        if processes.tensor.world == 1:
+            return self
+        return replace(self, network=network_of_peer(self.network, processes.tensor))
+
+    def gathered(self, processes: Processes) -> "Built":
+        """With whole weights, if processes share them. All must ask for it; only the first one gets them."""
+        if processes.has_whole_weights:
+            return self
+        state = whole_state(self.network, kept=processes.is_first)
+        return replace(self, network=_network_with(state, self.network.architecture))
+
+
+def _network_with(weights: Mapping[str, Tensor], architecture: Architecture) -> Network:
+    """A network that has these weights themselves, not copies; only an outline of those that are missing. Tied weights
+    stay tied.
+    """
+    network = outline(architecture)
+    given = {weight: weights[name].detach() for name, weight in network.named_parameters() if name in weights}
+    made = {weight: nn.Parameter(one, requires_grad=weight.requires_grad) for weight, one in given.items()}
+    for module in network.modules():
+        for name, weight in module.named_parameters(recurse=False, remove_duplicate=False):
+            setattr(module, name, made.get(weight, weight))
+    return network
 
 
 def build_network(
-    section: ModelSection, base: Path, head: str, tokenizer: Tokenizer, length: int, dropout: float | None, seed: int
+    section: ModelSection,
+    base: Path,
+    head: str,
+    tokenizer: Tokenizer,
+    length: int,
+    dropout: float | None,
+    seed: int,
+    *,
+    is_outline: bool = False,
 ) -> Built:
+    """`is_outline`: a fresh network has no weights yet, only their names and shapes (the meta device)."""
     built = (
         _from_folder(base / section.path, head, dropout, seed)
         if section.path is not None
-        else _from_family(section, head, tokenizer, length, dropout, seed)
+        else _from_family(section, head, tokenizer, length, dropout, seed, is_outline=is_outline)
     )
     limit = longest(built.saved.embedding.positions)
     if limit is not None and length > limit:
@@ -67,22 +107,42 @@ def build_network(
 
 
 def _from_family(
-    section: ModelSection, head: str, tokenizer: Tokenizer, length: int, dropout: float | None, seed: int
+    section: ModelSection,
+    head: str,
+    tokenizer: Tokenizer,
+    length: int,
+    dropout: float | None,
+    seed: int,
+    *,
+    is_outline: bool,
 ) -> Built:
     assert section.family is not None
     settings = family_settings(section, tokenizer, length)
     family, saved = design(section.family, head=head, **settings)
     _, trained = design(section.family, head=head, **{**settings, **dropout_rates(family, set(settings), dropout)})
+    if is_outline:
+        return Built(outline(trained), saved, Description(family, head))
     return Built(fresh_network(trained, seed), saved, Description(family, head))
 
 
 def fresh_network(architecture: Architecture, seed: int) -> Network:
-    """A network with fresh weights. With pre-norm, the output matrices of the blocks start at zero."""
-    network = create_network(architecture, seed)
+    """A network with fresh weights."""
+    network = Network(architecture)
+    draw_weights(network, seed)
+    return network
+
+
+def draw_weights(network: Network, seed: int, only: Callable[[str], bool] = lambda path: True) -> None:
+    """Fresh weights for a network, or for some of its modules, by their paths. With pre-norm, the output matrices of
+    the blocks start at zero.
+    """
+    architecture = network.architecture
+    initialize(network, architecture.init, layers=architecture.layers, seed=seed, only=only)
     stacks = [stack for stack in (architecture.encoder, architecture.decoder) if stack is not None]
     if all(block.order == "pre" for stack in stacks for block in stack.blocks):
-        zero_residual_writers(network)
-    return network
+        for path, module in network.named_modules():
+            if only(path) and isinstance(module, Block):
+                zero_residual_writers(module)
 
 
 def family_settings(section: ModelSection, tokenizer: Tokenizer, length: int) -> dict[str, Any]:

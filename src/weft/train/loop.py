@@ -11,7 +11,7 @@ before the next checkpoint.
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from weft.train.checkpoints import CHECKPOINTS
 from weft.train.engine import Diverged, Engine
 from weft.train.prefetch import Prefetcher
 from weft.train.processes import Processes
+from weft.train.repeatable import repeatable_lines
 from weft.train.signals import stop_signals
 from weft.train.spec import TrainSpec
 from weft.train.state import TrainState
@@ -90,10 +91,13 @@ def train(
     """
     network.train()
     processes = processes or Processes()
+    if not processes.is_exact:  # each process computes its share of a step at once
+        spec = replace(spec, pieces=processes.data.world)
     if spec.samples < spec.pieces:
-        raise RecipeError(f"A step has {spec.samples} samples, fewer than its {spec.pieces} pieces. Add some.")
-    if spec.pieces < processes.world:
-        raise RecipeError(f"A step has {spec.pieces} pieces, fewer than the {processes.world} processes. Set more.")
+        parts = f"its {spec.pieces} pieces" if processes.is_exact else f"the {spec.pieces} processes"
+        raise RecipeError(f"A step has {spec.samples} samples, fewer than {parts}. Add some.")
+    if spec.pieces < (world := processes.data.world):
+        raise RecipeError(f"A step has {spec.pieces} pieces, fewer than the {world} processes. Set more.")
     loop = _Loop(network, objectives, spec, folder, validation, hooks or Hooks(), processes)
     if resume:
         loop.restore()
@@ -111,6 +115,7 @@ def train(
             except Diverged as error:  # the log should tell why it ends here
                 loop.log.note(str(error))
                 raise
+    loop.engine.finish()
     step = loop.state.step
     if interrupted:
         raise Interrupted(f"Stopped at step {step:,} of {loop.spec.steps:,}. --resume, or weft run again, continues.")
@@ -122,6 +127,15 @@ def train(
 def prefetches(device: str) -> bool:
     """On a GPU, which leaves the CPU free to make batches. On a CPU the thread would compete with the step itself."""
     return device != "cpu"
+
+
+def _engine(step: Step, spec: TrainSpec, processes: Processes) -> Engine:
+    options: dict[str, Any] = {"clip": spec.clip, "seed": spec.seed, "pieces": spec.pieces, "processes": processes}
+    if processes.zero is None:
+        return Engine(step, spec.optimizer, **options)
+    from weft.train.deepspeed_engine import DeepSpeedEngine  # an extra
+
+    return DeepSpeedEngine(step, spec.optimizer, **options)
 
 
 class _Loop:
@@ -139,10 +153,7 @@ class _Loop:
     ) -> None:
         self.network, self.objective, self.spec, self.folder = network, objectives[0], spec, folder
         self.validation, self.hooks, self.processes = validation, hooks, processes
-        step = Step(network, self.objective, spec.precision)
-        self.engine = Engine(
-            step, spec.optimizer, clip=spec.clip, seed=spec.seed, pieces=spec.pieces, processes=processes
-        )
+        self.engine = _engine(Step(network, self.objective, spec.precision), spec, processes)
         self.rules = [*hooks.stop_rules, *([] if spec.patience is None else [patience_rule(spec.patience)])]
         self.state = TrainState()
         self.log: TrainingLog = SilentLog(folder, 0, spec.steps)
@@ -160,7 +171,8 @@ class _Loop:
     def open_log(self) -> TrainingLog:
         kind = TrainingLog if self.processes.is_first else SilentLog
         self.log = kind(self.folder, self.state.step, self.spec.steps, self.hooks.peak)
-        for line in kernel_lines(self.network):
+        device = self.engine.step.device
+        for line in [*kernel_lines(self.network, self.spec.precision), *repeatable_lines(device)]:
             self.log.note(line)
         return self.log
 
@@ -198,7 +210,8 @@ class _Loop:
         batches = [batch for piece in pieces for batch in piece.batches]
         tokens = sum(len(batch.packed.tokens) for batch in batches)
         flops = sum(training_flops(self.network, batch.packed, batch.decoder, batch.scored) for batch in batches)
-        whole = self.processes.add_up({"tokens": tokens, "flops": flops})
+        own = tokens if self.processes.tensor.is_first else 0  # its peers compute the same samples
+        whole = self.processes.add_up({"tokens": own, "flops": flops})
         self.state.count(loss, int(whole["tokens"]))
         self.log.count(int(whole["tokens"]), whole["flops"], time.perf_counter() - began)
         facts = {"step": self.state.step, "tokens": self.state.tokens, "loss": loss, "grad_norm": norm}
@@ -209,6 +222,12 @@ class _Loop:
         step, every = self.state.step, self.spec.validate_every
         if not (self.validation or self.hooks.measure) or not (is_last or step % every == 0):
             return False
+        with self.engine.whole_weights():
+            self._add_validation(facts, is_last)
+        return True
+
+    def _add_validation(self, facts: dict[str, Any], is_last: bool) -> None:
+        step, every = self.state.step, self.spec.validate_every
         facts |= self.hooks.measure() if self.hooks.measure else self._measure()
         facts |= self.hooks.figures(facts) if self.hooks.figures is not None else {}
         self.state.judge(facts, self.hooks.best_by)
@@ -216,7 +235,6 @@ class _Loop:
             self.state.stopped = self._reason_to_stop(facts)
         if self.hooks.sample is not None and (is_last or step % (_SAMPLE_EVERY * every) == 0):
             facts["sample"] = self.hooks.sample()
-        return True
 
     def _measure(self) -> dict[str, float]:
         scores, precision = self.objective.scores, self.spec.precision

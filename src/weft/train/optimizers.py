@@ -1,5 +1,5 @@
-"""AdamW (Loshchilov & Hutter 2019), fused, for everything; or Muon (Jordan et al. 2024) for the matrices inside the
-blocks and AdamW for the rest.
+"""AdamW (Loshchilov & Hutter 2019) for everything; or Muon (Jordan et al. 2024) for the matrices inside the blocks and
+AdamW for the rest. AdamW is torch's fused one, or our own where several processes must reach the same bits.
 
 Weight decay applies to matrices only, not to norms and biases. Muon replaces a matrix's momentum by the nearest
 orthogonal matrix, found by five Newton–Schulz iterations. `torch.optim.Muon` iterates in bfloat16, which is 8 × slower
@@ -8,9 +8,10 @@ than fp32 on CPUs without it; here the iteration uses the precision of the run's
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +21,13 @@ from weft.model.attention import Attention, CrossAttention
 from weft.model.feedforward import FeedForward
 from weft.model.initialize import output_scales
 from weft.model.network import Network
+from weft.model.parts import Part, Slices, overlaps
+from weft.train.exact_update import ExactAdamW
+from weft.train.layout import WeightLayout
+from weft.train.local import local_part
 
 MOMENTUM, MOMENTUM_STEPS = 0.95, 300
+_TOGETHER = 2**22  # numbers of maps that are orthogonalised together
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's quintic: steep at 0, so that five iterations are enough
 
 
@@ -36,9 +42,11 @@ class OptimizerSpec:
     layer_decay: float = 1.0  # factor on the rate from each layer to the one below (Howard & Ruder 2018)
 
 
-def make_optimizers(network: Network, spec: OptimizerSpec, precision: torch.dtype = torch.float32) -> list[Optimizer]:
-    """One optimizer, or two. `precision` is that of matrix products. Each parameter group keeps its peak rate as
-    `peak`, which the schedule multiplies.
+def make_optimizers(
+    network: Network, spec: OptimizerSpec, precision: torch.dtype = torch.float32, *, exact: bool = False
+) -> list[Optimizer]:
+    """One optimizer, or two. `precision` is that of matrix products. `exact`: the same bits for a weight and for its
+    shards. Each parameter group keeps its peak rate as `peak`, which the schedule multiplies.
     """
     matrices = _matrices(network) if spec.kind == "muon" else {}
     scales = output_scales(network)
@@ -52,19 +60,22 @@ def make_optimizers(network: Network, spec: OptimizerSpec, precision: torch.dtyp
         {"params": parameters, "weight_decay": decay, "peak": spec.learning_rate * share}
         for (decay, share), parameters in sorted(by_rate.items(), key=lambda item: item[0], reverse=True)
     ]
-    adamw = AdamW(groups, lr=spec.learning_rate, betas=spec.betas, eps=spec.epsilon, fused=True)
+    kind = ExactAdamW if exact else partial(AdamW, fused=True)
+    adamw = kind(groups, lr=spec.learning_rate, betas=spec.betas, eps=spec.epsilon)
     if not matrices:
         return [adamw]
     parts = [
         {
             "params": [network.get_parameter(name)],
+            "name": name,
             "rows": rows,
             "peak": spec.matrix_rate * _slowed(name, network, spec),
             "weight_decay": spec.weight_decay,
         }
         for name, rows in matrices.items()
     ]
-    return [Muon(parts, learning_rate=spec.matrix_rate, precision=precision), adamw]
+    layout = WeightLayout(network)
+    return [Muon(parts, layout, learning_rate=spec.matrix_rate, precision=precision), adamw]
 
 
 def _slowed(name: str, network: Network, spec: OptimizerSpec) -> float:
@@ -107,25 +118,31 @@ def _matrices(network: Network) -> dict[str, tuple[int, ...]]:
                 count = 2 if module.spec.gated else 1
                 found[f"{name}.up.weight"] = (module.spec.inner,) * count
                 found[f"{name}.down.weight"] = (module.down.out_features,)
+    if (shared := network.tensor_parallel) is not None:  # its modules have some rows of each map
+        found |= {name: cut.parts for name, cut in shared.cuts.items() if name in found and cut.dimension == 0}
     return found
 
 
 class Muon(Optimizer):
     """momentum ← μ · momentum + gradient;   weight ← weight − rate · orthogonal(gradient + μ · momentum).
 
-    Maps of one shape are orthogonalised together: in small models the calls cost more than the arithmetic. If a weight
-    is sharded over processes (FSDP2), each process gathers the direction, orthogonalises the whole matrix, and updates
-    its own shard.
+    Maps of one shape are orthogonalised together: in small models the calls cost more than the arithmetic. But not too
+    many: where weights are shared, this stack is the largest thing that is whole. If processes share a weight, each
+    gathers the direction, orthogonalises the whole matrix, and updates its own part.
     """
 
-    def __init__(self, groups: Iterable[dict[str, Any]], *, learning_rate: float, precision: torch.dtype) -> None:
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], layout: WeightLayout, *, learning_rate: float, precision: torch.dtype
+    ) -> None:
         super().__init__(groups, {"lr": learning_rate, "momentum": MOMENTUM, "weight_decay": 0.0})
-        self.precision = precision
+        self.layout, self.precision = layout, precision
+        for group in self.param_groups:
+            (weight,) = group["params"]
+            group["places"] = _places(layout.part(group["name"], weight), group["rows"])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        maps: dict[torch.Size, list[tuple[Tensor, Tensor, float]]] = {}  # by shape: direction, weight, rate
-        changes: list[tuple[Tensor, Tensor]] = []  # sharded weights, each with its full update
+        maps: dict[torch.Size, list[_Map]] = {}  # by shape
         for group in self.param_groups:
             (weight,) = group["params"]
             if weight.grad is None:
@@ -136,33 +153,42 @@ class Muon(Optimizer):
             momentum = state["momentum"].mul_(group["momentum"]).add_(weight.grad)
             direction = weight.grad.add(momentum, alpha=group["momentum"])  # Nesterov momentum
             weight.mul_(1 - group["lr"] * group["weight_decay"])
-            if _is_sharded(weight):
-                direction = direction.full_tensor()
-                changes.append((weight, torch.zeros_like(direction)))
-                weight = changes[-1][1]  # parts of a sharded weight would be copies
-            for part, rows in zip(direction.split(group["rows"]), weight.split(group["rows"]), strict=True):
-                maps.setdefault(part.shape, []).append((part, rows, group["lr"]))
+            parts = self.layout.whole(group["name"], direction).split(group["rows"])
+            for part, places in zip(parts, group["places"], strict=True):
+                alike = maps.setdefault(part.shape, [])
+                alike.append(_Map(part, local_part(weight), places, group["lr"]))
+                if len(alike) * part.numel() >= _TOGETHER:
+                    self._update(maps.pop(part.shape))
         for alike in maps.values():
-            updates = orthogonal(torch.stack([direction for direction, _, _ in alike]).to(self.precision))
-            for update, (_, rows, rate) in zip(updates, alike, strict=True):
-                rows.add_(update.to(rows.dtype), alpha=-rate)
-        for weight, change in changes:
-            weight.add_(_shard_of(change, weight))
+            self._update(alike)
+
+    def _update(self, alike: Sequence["_Map"]) -> None:
+        updates = orthogonal(torch.stack([one.direction for one in alike]).to(self.precision))
+        for update, one in zip(updates, alike, strict=True):
+            for here, there in one.places:
+                one.weight[here].add_(update[there].to(one.weight.dtype), alpha=-one.rate)
 
 
-def _is_sharded(weight: Tensor) -> bool:
-    """Whether it is a DTensor, without importing that class, which takes a second."""
-    return hasattr(weight, "full_tensor")
+_Places = list[tuple[Slices, Slices]]
 
 
-def _shard_of(whole: Tensor, like: Any) -> Tensor:
-    """The shard of `whole` that this process has of `like`. Every process has `whole`, so nothing is sent."""
-    from torch.distributed.tensor import DTensor, Replicate
+def _places(own: Part, rows: Iterable[int]) -> list[_Places]:
+    """For each map that a matrix joins, what this process has of it: slices of its part, and slices of the map."""
+    found, begin = [], 0
+    for count in rows:
+        one = Part(own.whole, ((range(begin, begin + count),), (range(own.whole[1]),)))
+        found.append(list(overlaps(own, one)))
+        begin += count
+    return found
 
-    everywhere = [Replicate()] * like.device_mesh.ndim
-    return DTensor.from_local(whole, like.device_mesh, everywhere, run_check=False).redistribute(
-        placements=like.placements
-    )
+
+class _Map(NamedTuple):
+    """One of the maps that a matrix joins."""
+
+    direction: Tensor  # whole
+    weight: Tensor  # of the matrix, what this process has
+    places: _Places
+    rate: float
 
 
 def orthogonal(matrices: Tensor, rounds: int = 5) -> Tensor:

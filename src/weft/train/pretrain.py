@@ -18,6 +18,7 @@ from typing import Any
 
 from weft.interchange.folder import write_model
 from weft.model.network import count_parameters
+from weft.objectives.objective import Batch
 from weft.recipe.model import TokenizerSection
 from weft.recipe.pretrain import PretrainPlan, PretrainSection
 from weft.recipe.recipe import Recipe
@@ -30,13 +31,13 @@ from weft.train.checkpoints import CHECKPOINTS, restore_weights
 from weft.train.data import TrainingSource, corpus_folder_sources, prepare_tokens, pretraining_tokenizer
 from weft.train.loop import Hooks, Retime, train
 from weft.train.ngram_baseline import ngram_baseline
-from weft.train.plan.machine import matmul_peak
-from weft.train.plan.memory import keep_freed_memory
-from weft.train.plan.run_plan import RunPlan, fewest_steps, make_run_plan
+from weft.train.plan.machine import check_precision, matmul_peak
+from weft.train.plan.memory import keep_freed_memory, return_freed_memory
+from weft.train.plan.run_plan import RunPlan, check_can_be_shared, fewest_steps, make_run_plan
 from weft.train.plan.trial import compile_stacks, expected_seconds
 from weft.train.pretrain_goal import PretrainGoal, check_pretrain
 from weft.train.pretrain_inputs import PretrainInputs
-from weft.train.processes import Processes
+from weft.train.processes import Processes, alone
 from weft.train.report import write_run_report
 from weft.train.run_folder import CORPUS, MODEL, claim, finish, load_run_plan, save_run_plan
 from weft.train.samples import show_sample
@@ -62,9 +63,14 @@ def pretrain(
     recipe: Recipe, base: Path, folder: Path, *, resume: bool = False, processes: Processes | None = None
 ) -> dict[str, Any]:
     """Returns the results, as the run's weft.json has them. The recipe's paths are relative to `base`."""
-    keep_freed_memory()
-    processes = processes or Processes()
+    processes = processes or alone(recipe)
+    if processes.is_sharded:
+        return_freed_memory()
+    else:
+        keep_freed_memory()
     goal, sources = check_pretrain(recipe, base)
+    check_precision("pretrain", goal.settings.precision, processes.device)
+    check_can_be_shared(goal.model, base, processes.tensor.world)
     with claim(folder, recipe, base, resume=resume, processes=processes):
         run = prepared_run(recipe, base, folder, goal, sources, processes, resume=resume)
         return _train_and_save(run, resume=resume)
@@ -78,7 +84,7 @@ def prepare(recipe: Recipe, base: Path, folder: Path) -> float:
     keep_freed_memory()
     goal, sources = check_pretrain(recipe, base)
     with claim(folder, recipe, base, resume=False):
-        run = prepared_run(recipe, base, folder, goal, sources, Processes(), resume=False)
+        run = prepared_run(recipe, base, folder, goal, sources, alone(recipe), resume=False)
         return expected_seconds(run.plan.model, run.plan.settings, run.inputs)
 
 
@@ -106,7 +112,11 @@ def prepared_run(
     with processes.first_goes_ahead():
         tokenizer = _tokenizer(recipe, base, folder, goal, sources)
         data = prepare_tokens(sources, tokenizer, goal.kind, folder / "tokens")
-        inputs = adapt(PretrainInputs(base, tokenizer, data, goal.kind, processes.device, processes.world))
+        inputs = adapt(
+            PretrainInputs(
+                base, tokenizer, data, goal.kind, processes.device, processes.data.world, processes.tensor.world
+            )
+        )
         plan = load_run_plan(folder, goal.model) if resume or not processes.is_first else None
         if plan is None:
             plan = make_run_plan(goal.model, _with_pieces(goal.settings, processes), inputs, goal.budget, deadline)
@@ -116,9 +126,9 @@ def prepared_run(
 
 
 def _with_pieces(settings: PretrainSection, processes: Processes) -> PretrainSection:
-    if settings.pieces is not None or processes.world == 1:
+    if settings.pieces is not None or processes.data.world == 1:
         return settings
-    return settings.model_copy(update={"pieces": processes.default_pieces()})
+    return settings.model_copy(update={"pieces": processes.data.default_pieces()})
 
 
 def _tokenizer(
@@ -130,12 +140,14 @@ def _tokenizer(
 
 
 def _train_and_save(run: PreparedRun, *, resume: bool) -> dict[str, Any]:
-    built = run.inputs.build(run.plan.model, run.plan.settings)
+    build = run.inputs.build if run.processes.has_whole_weights else run.inputs.outline
+    built = build(run.plan.model, run.plan.settings).for_process(run.processes)
     run.processes.say(_plan_in_words(built, run.plan.settings))
     results = train_and_measure(run, built, resume=resume)
+    whole = built.gathered(run.processes)
     if run.processes.is_first:
         facts, files = {"recipe": run.recipe.given_settings(), "results": results}, run.inputs.tokenizer.saved_files()
-        saved_as = write_model(built.to_save(), built.description, run.folder / MODEL, files=files, facts=facts)
+        saved_as = write_model(whole.to_save(), built.description, run.folder / MODEL, files=files, facts=facts)
         results = {**results, "model": str(run.folder / MODEL), "format": saved_as}
         finish(run.folder, results)
         write_run_report(run.folder)
@@ -150,12 +162,12 @@ def train_and_measure(run: PreparedRun, built: Built, *, resume: bool) -> dict[s
     order = Order(tuple(map(len, objectives)), inputs.data.weights, plan.seed)
     validation = some_batches(inputs.objectives("validation", plan), plan.validation_tokens, plan.sequence_length)
     hooks = Hooks(
-        sample=(lambda: show_sample(network, inputs.tokenizer, validation[0], plan.seed)) if validation else None,
+        sample=(lambda: _sample(run, built, validation[0])) if validation else None,
         retime=_retime_hook(run),
         figures=figures_of(inputs.data.splits["validation"], head),
         peak=matmul_peak(inputs.device, spec.precision),
     )
-    if plan.compile:
+    if plan.compile and run.processes.has_whole_weights and run.processes.zero is None:
         compile_stacks(network)
     state = train(
         network,
@@ -171,6 +183,11 @@ def train_and_measure(run: PreparedRun, built: Built, *, resume: bool) -> dict[s
     if state.best is not None and state.best != state.step:
         restore_weights(run.folder / CHECKPOINTS / f"step-{state.best:06}", network)
     return _measured(run, built, state)
+
+
+def _sample(run: PreparedRun, built: Built, batch: Batch) -> str:
+    network = built.gathered(run.processes).network
+    return show_sample(network, run.inputs.tokenizer, batch, run.plan.settings.seed) if run.processes.is_first else ""
 
 
 def _measured(run: PreparedRun, built: Built, state: TrainState) -> dict[str, Any]:

@@ -58,6 +58,8 @@ def _goal(recipe: Recipe, base: Path) -> PretrainGoal:
         design(**{**model.settings(), "head": kind.head})
     settings = settings.model_copy(update={"objective": objective})
     _check_nothing_is_ignored(settings)
+    if recipe.processes is not None:
+        recipe.processes.check_optimizer(settings.optimizer, "pretrain.optimizer")
     return PretrainGoal(model, family, kind, settings, budget)
 
 

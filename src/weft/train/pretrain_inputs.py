@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from weft.corpus.split import SplitName
+from weft.devices import local_device
 from weft.errors import InputError
 from weft.objectives.catalog import ObjectiveKind
 from weft.objectives.masking import MaskSpec
@@ -19,7 +20,6 @@ from weft.train.budget import read_budget
 from weft.train.build import Built, build_network
 from weft.train.data import TokenizedCorpus
 from weft.train.optimizers import OptimizerSpec
-from weft.train.processes import local_device
 from weft.train.schedules import Schedule
 from weft.train.spec import TrainSpec
 
@@ -31,13 +31,19 @@ class PretrainInputs:
     data: TokenizedCorpus
     kind: ObjectiveKind
     device: str = field(default_factory=local_device)
-    world: int = 1  # number of processes
+    world: int = 1  # processes that share the samples
+    tensor: int = 1  # processes that share the computation of a sample
 
     def build(self, model: ModelSection, plan: PretrainPlan) -> Built:
         length, dropout, seed = plan.sequence_length, plan.dropout, plan.seed
         built = build_network(model, self.base, self.kind.head, self.tokenizer, length, dropout, seed)
         built.network.to(self.device)
         return built
+
+    def outline(self, model: ModelSection, plan: PretrainPlan) -> Built:
+        """As `build`, but a fresh network has no weights yet: each process draws its own part of them."""
+        length, dropout, seed = plan.sequence_length, plan.dropout, plan.seed
+        return build_network(model, self.base, self.kind.head, self.tokenizer, length, dropout, seed, is_outline=True)
 
     def objectives(self, split: SplitName, plan: PretrainPlan) -> list[Objective]:
         """One per source. Raises InputError if a source is shorter than one sequence."""

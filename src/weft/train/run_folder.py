@@ -95,11 +95,16 @@ def _check_is_free(folder: Path) -> None:
         raise FolderError(f"{folder} holds other files. Choose a new or empty folder with -o.")
 
 
+def _that_counts(settings: Any) -> Any:
+    """Without what a run may change when it is resumed: how its processes share the work."""
+    return {key: value for key, value in settings.items() if key != "processes"} if settings else settings
+
+
 def _begin(folder: Path, recipe: Recipe, base: Path, *, resume: bool) -> None:
     asked = recipe.given_settings()
     if known := read_run(folder):
         earlier = known.get("asked")
-        if resume and earlier != asked:
+        if resume and _that_counts(earlier) != _that_counts(asked):
             raise RecipeError(f"{folder} is a run of another recipe: {_difference(earlier, asked)}. Choose another -o.")
         # Pre-training resumes with the tokens in its folder; other stages read their data again.
         stages = {"distil.data or distil.teacher": recipe.distil, "finetune.data or finetune.model": recipe.finetune}

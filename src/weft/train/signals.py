@@ -1,12 +1,16 @@
 """Ctrl-C and SIGTERM ask a training run to stop after the current step; a second Ctrl-C does not wait."""
 
+import ctypes
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from weft.progress import say
+
+_SIGNAL_AT_PARENTS_END = 1  # of prctl(2)
 
 
 @contextmanager
@@ -34,3 +38,11 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def end_with_parent() -> None:
+    """Asks the system for SIGTERM when the process that started this one ends. Nobody else would end the processes of a
+    torchrun that was killed. Linux only.
+    """
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_END, signal.SIGTERM)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from weft.devices import widest_float
 from weft.errors import InputError, WeftError
 from weft.metrics.bootstrap import Interval, sum_intervals
 from weft.model.network import Network
@@ -171,6 +172,7 @@ def window_sums(network: Network, head: str, batch: Batch) -> np.ndarray:
     rows = torch.arange(len(batch.targets), device=batch.targets.device) if batch.rows is None else batch.rows
     logits = network.head(head)(hidden, reader, rows).float()
     nats = F.cross_entropy(logits, batch.targets, reduction="none")
-    scores = torch.stack([nats, (logits.argmax(-1) == batch.targets).float(), torch.ones_like(nats)], 1).double()
+    scores = torch.stack([nats, (logits.argmax(-1) == batch.targets).float(), torch.ones_like(nats)], 1)
+    scores = scores.to(widest_float(scores.device))
     window = torch.searchsorted(reader.starts[1:].contiguous(), rows, right=True)
     return scores.new_zeros(len(reader.lengths), 3).index_add_(0, window, scores).cpu().numpy()

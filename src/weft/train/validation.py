@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.devices import widest_float
 from weft.errors import InputError
 from weft.model.network import Network
 from weft.objectives.causal import Causal
@@ -37,18 +38,22 @@ def validate(
     """Means over all batches: `validation_loss`, and for each head its loss and accuracy. Each process takes every
     n-th batch.
     """
-    processes = processes or Processes()
+    processes = (processes or Processes()).data
     was_training = network.training
     network.eval()
     device = next(network.parameters()).device
     found: list[dict[str, Tensor]] = []
     counts: list[dict[str, float]] = []
-    for batch in islice(batches, processes.rank, None, processes.world):
+    for batch, is_own in _own_batches(batches, processes):
         with matmul_precision(device, precision):
-            found.append(scores(network, batch.to(device, non_blocking=True)))
-        counts.append({f"count/{kind}": count for kind, count in batch.counts.items()})
+            score = scores(network, batch.to(device, non_blocking=True))
+        if is_own:
+            found.append(score)
+            counts.append({f"count/{kind}": count for kind, count in batch.counts.items()})
     network.train(was_training)
-    numbers = [value.double() for one in found for value in one.values()]
+    if processes.is_sharded:
+        network.reshard()  # type: ignore[operator]  # until a backward pass, embeddings and heads would stay whole
+    numbers = [value.to(widest_float(device)) for one in found for value in one.values()]
     values = iter(torch.stack(numbers).tolist() if numbers else [])  # one transfer from the device
     own = [{key: next(values) for key in one} | count for one, count in zip(found, counts, strict=True)]
     total: dict[str, float] = defaultdict(float)
@@ -58,6 +63,18 @@ def validate(
             for key, value in one.items():
                 total[key] += value
     return _means(total)
+
+
+def _own_batches(batches: Iterable[Batch], processes: Processes) -> Iterator[tuple[Batch, bool]]:
+    """Every n-th batch. With sharded weights all processes must compute equally often: one that has none left takes
+    another's, whose score does not count.
+    """
+    rest = iter(batches)
+    while turn := list(islice(rest, processes.world)):
+        if processes.rank < len(turn):
+            yield turn[processes.rank], True
+        elif processes.is_sharded:
+            yield turn[0], False
 
 
 def _means(total: dict[str, float]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from weft.devices import device_title
 from weft.version import VERSION
 
 _CPU_FILE = Path("/proc/cpuinfo")
@@ -34,7 +35,7 @@ def describe_cpu(listed: Path = _CPU_FILE) -> tuple[str, list[str]]:
 
 def machine_facts(device: torch.device) -> dict[str, Any]:
     name, instructions = describe_cpu()
-    gpu = {"gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
+    gpu = {} if device.type == "cpu" else {"gpu": device_title(device)}
     return {
         "processor": name,
         "instructions": instructions,

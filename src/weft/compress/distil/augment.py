@@ -33,7 +33,7 @@ from weft.tasks.task import Task
 from weft.tokenizer.read import load_tokenizer
 
 FEW_EXAMPLES = 10_000
-AUGMENTED_TASKS = ("classify", "pair", "similarity")
+AUGMENTED_TASKS = ("classify", "pair", "similarity", "tag")
 
 
 class AugmentRun(Protocol):
@@ -67,7 +67,10 @@ def augment_examples(run: AugmentRun) -> list[Example]:
     texts = [one.given if isinstance(one.given, tuple) else (one.given,) for one in examples]
     flat = list(dict.fromkeys(text for row in texts for text in row))
     count = section.candidates
-    rows = neighbours(run.teacher, flat, count) if place is None else suggestions(LoadedModel.load(place), flat, count)
+    if place is None:
+        rows = neighbours(run.teacher, flat, count)
+    else:
+        rows = suggestions(LoadedModel.load(place, run.teacher.device), flat, count)
     words = dict(zip(flat, rows, strict=True))
     found = list(examples)
     for copy in range(section.copies):
@@ -75,7 +78,7 @@ def augment_examples(run: AugmentRun) -> list[Example]:
             rng = sample_generator(run.section.seed, copy, number)
             changed = tuple(replaced_words(text, words[text], section.probability, rng) for text in row)
             if changed != row:
-                found.append(replace(example, given=changed if len(row) > 1 else changed[0]))
+                found.append(replace(example, given=changed if isinstance(example.given, tuple) else changed[0]))
     say(f"{len(found):,} training texts.")
     return found
 

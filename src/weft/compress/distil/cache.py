@@ -16,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from weft.folders import disk_errors, write_file
+from weft.inference.precision import packed_precision
 from weft.model.network import Network
 from weft.objectives.distil_teacher import Outputs, Teacher, Wanted
 from weft.objectives.objective import Batch
@@ -76,7 +77,8 @@ def teacher_hash(network: Network) -> str:
 
 
 def cache_folder(place: Path, network: Network, wanted: Wanted, precision: str) -> Path:
-    facts = [teacher_hash(network), repr(wanted), precision, torch.get_num_threads(), torch.__version__]
+    computing = f"{precision}, {packed_precision(network)}" if network.fast is not None else precision
+    facts = [teacher_hash(network), repr(wanted), computing, torch.get_num_threads(), torch.__version__]
     return place / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 
 

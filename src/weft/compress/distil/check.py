@@ -36,7 +36,7 @@ def check_distil(recipe: Recipe, base: Path, folder: Path) -> tuple[DistilSectio
             "Nothing to learn from: give distil.data, the labelled data of the teacher's task, or a corpus of plain "
             "text."
         )
-    teacher = LoadedModel.load(place)
+    teacher = LoadedModel.load(place, "cpu")  # moved when the run begins
     _check_teacher(section, teacher, base)
     if recipe.tokenizer is not None and recipe.tokenizer.path is not None:
         check_same_tokenizer(load_tokenizer(base / recipe.tokenizer.path), teacher, base / recipe.tokenizer.path)

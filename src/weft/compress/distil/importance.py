@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from weft.devices import widest_float
 from weft.model.network import Network
 from weft.objectives.objective import Batch
 
@@ -39,7 +40,7 @@ def measure_importance(network: Network, batches: Iterable[Batch]) -> Importance
     def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
         def hook(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
             for sums, tensor in ((found.read, given[0]), (found.given, output)):
-                total = tensor.abs().double().sum(0)
+                total = tensor.abs().sum(0, dtype=widest_float(device))
                 sums[name] = sums[name] + total if name in sums else total
 
         return module.register_forward_hook(hook)

@@ -18,8 +18,9 @@ from weft.tasks.judging.report import write_task_report
 from weft.tasks.learning.splits import count_classes, read_data
 from weft.tasks.loaded import LoadedModel
 from weft.threads import thread_count_restored, use_threads
+from weft.train.plan.machine import check_precision
 from weft.train.plan.memory import keep_freed_memory
-from weft.train.processes import Processes
+from weft.train.processes import Processes, alone
 from weft.train.run_folder import MODEL, claim, finish, finished, write_resolved_recipe
 
 
@@ -29,8 +30,9 @@ def distil_model(
 ) -> dict[str, Any]:
     """Returns the results, as the run's weft.json has them. The recipe's paths are relative to `base`."""
     keep_freed_memory()
-    processes = processes or Processes()
+    processes = processes or alone(recipe)
     section, teacher = check_distil(recipe, base, folder)
+    check_precision("distil", section.precision, processes.device)
     use_threads(section.threads)
     teacher.to(processes.device)
     with errors_of_distil():
@@ -73,7 +75,7 @@ def _judge(recipe: Recipe, run: TaskDistillation, trained: dict[str, Any], *, re
     classes = dict(count_classes(run.task, splits.train.examples).most_common())
     trained = {**trained, "classes": classes, "teacher": str(run.teacher.folder)}
     evaluation = evaluate_on(
-        LoadedModel.load(folder / MODEL),
+        LoadedModel.load(folder / MODEL, run.processes.device),
         splits.judged_on,
         splits.train.examples if run.section.yardsticks else None,
         training=training_facts(trained, len(splits.train.examples)),

@@ -21,6 +21,7 @@ from weft.compress.distil.stages import INTERMEDIATE, PREDICTION, StagePlans, fi
 from weft.compress.distil.student import Student, head_of_task, make_student, student_from_folder
 from weft.compress.distil.writing import with_teacher_texts
 from weft.compress.lineage import LINEAGE, with_step
+from weft.inference.precision import teaching
 from weft.model.network import Network, count_parameters
 from weft.objectives.distil_projections import add_projections, remove_projections
 from weft.objectives.distil_tasks import (
@@ -178,6 +179,11 @@ class TaskDistillation:
 
 def train_student(run: TaskDistillation, *, resume: bool) -> tuple[Built, dict[str, Any]]:
     """Both stages. Returns the trained student and what training did."""
+    with teaching(run.teacher.network, run.section.precision):
+        return _train_student(run, resume=resume)
+
+
+def _train_student(run: TaskDistillation, *, resume: bool) -> tuple[Built, dict[str, Any]]:
     student = run.student(run.section.dropout)
     built = student.built
     share = run.section.intermediate if run.has_two_stages else 0.0
@@ -229,7 +235,7 @@ def prediction_objective(run: TaskDistillation, teacher: Teacher) -> Distillatio
         losses = TextLosses(soft=1 - share, hard=share, temperature=temperature)
         return TextDistillation(run.inner, teacher, run.task.head, losses)
     if share is None:  # new texts have no labels but the teacher's
-        share = 0.5 if run.task.name == "similarity" and augmentation(run) is None else 0.0
+        share = 0.5 if augmentation(run) is None else 0.0
     return PredictionDistillation(run.inner, teacher, temperature, share)
 
 

@@ -19,6 +19,7 @@ from weft.compress.distil.student import Student, make_student, student_from_fol
 from weft.compress.distil.text_yardsticks import TextContestant, compare_texts
 from weft.compress.lineage import LINEAGE, with_step
 from weft.corpus.split import SplitName
+from weft.inference.precision import teaching
 from weft.interchange.folder import write_model
 from weft.model.network import count_parameters
 from weft.objectives.catalog import DEFAULT_OBJECTIVE
@@ -159,10 +160,11 @@ def distil_text(
             processes.say(f"{folder} is finished already.")
             return results
         began = time.perf_counter()
-        prepared = prepared_run(as_pretraining, base, folder, goal, sources, processes, resume=resume, adapt=adapt)
-        preparation = time.perf_counter() - began
-        prepared = _with_cache(run, prepared)
-        built, results = _train(run, prepared, resume=resume)
+        with teaching(teacher.network, section.precision):
+            prepared = prepared_run(as_pretraining, base, folder, goal, sources, processes, resume=resume, adapt=adapt)
+            preparation = time.perf_counter() - began
+            prepared = _with_cache(run, prepared)
+            built, results = _train(run, prepared, resume=resume)
         results["training_seconds"] = round(read_metrics(folder)[-1]["seconds"] + preparation, 1)
         if processes.is_first:
             results = _finish(run, recipe, prepared, built, results, resume=resume)

@@ -82,7 +82,7 @@ def _alone(run: TaskDistillation, recipe: Recipe, seconds: float, *, resume: boo
         plan = run.plans.add(ALONE, plan)
     results = train_once(given, built, run.input_spec, inputs, plan, plan.seed, place, resume=resume)
     write_task_model(run.task, built, run.input_spec, place / MODEL, recipe, results)
-    return LoadedModel.load(place / MODEL)
+    return LoadedModel.load(place / MODEL, run.processes.device)
 
 
 def _untrained(run: TaskDistillation, built: Built) -> LoadedModel:

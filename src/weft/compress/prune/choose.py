@@ -1,8 +1,8 @@
 """The shape that stays: which layers, how many neurons and heads in each.
 
 Every layer keeps equally many, because no family's format has layers that differ. For each number of layers there is
-one largest inner width within the bound. These few candidates are cut and compensated, and the held samples' loss
-chooses among them.
+one largest inner width within the bound. These few candidates are cut and compensated, trained for a short while if
+there are minutes for recovery, and the held samples' loss chooses among them.
 """
 
 import math
@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 
 from weft.compress.prune.bounds import Bounds
-from weft.compress.prune.calibration import PruningData
+from weft.compress.prune.calibration import PruningData, even_places
 from weft.compress.prune.compensate import compensate
 from weft.compress.prune.cut import (
     KeptLayer,
@@ -26,6 +26,7 @@ from weft.compress.prune.cut import (
 )
 from weft.compress.prune.depth import Dropped, Layers, all_layers, drop_layers, is_droppable
 from weft.compress.prune.fisher import PartScores, fisher_scores
+from weft.compress.prune.recover import Recovery
 from weft.compress.prune.select import best_parts
 from weft.compress.prune.timing import LatencyTable
 from weft.errors import InputError
@@ -36,6 +37,7 @@ from weft.progress import say
 WIDTH_STEPS = ((512, 32), (64, 16), (1, 1))  # inner widths from the first on are multiples of the second
 HEAD_SHARES = (0.75, 0.5)  # tried where the format allows fewer heads
 _TRIAL_TOKENS = 2**13  # that a candidate's compensation is fitted on
+_MOST_RECOVERED = 4  # candidates that are trained for a short while
 _LEAST_SHARE = 1 / 16  # of the neurons: a candidate with fewer is not tried if there are others
 _TOO_FAST = 1.1  # times the asked speed-up
 _NEAR = 1.02  # a bound counts as met at this much more than its time
@@ -215,21 +217,29 @@ class Chooser:
                 f"{size / 1e6:.1f} MB are left, most of them embeddings. See vocabulary=."
             )
 
-    def best(self, shapes: Sequence[PrunedShape]) -> PrunedShape:
-        """The candidate with the lowest loss after a short compensation."""
+    def best(self, shapes: Sequence[PrunedShape], recovery: Recovery | None = None) -> PrunedShape:
+        """The candidate with the lowest loss after a short compensation, or after a short recovery, too."""
         if len(shapes) == 1:
             return shapes[0]
+        if recovery is not None:  # each takes its time: a few of many, from the deepest to the widest
+            shapes = [shapes[place] for place in even_places(len(shapes), _MOST_RECOVERED)]
+        minutes = 0.0 if recovery is None else recovery.minutes_of_trial(len(shapes))
         tried: list[tuple[float, PrunedShape]] = []
         for shape in shapes:
-            tried.append((self._trial_loss(shape), shape))
-            say(f"  {self.in_words(shape)}: loss {tried[-1][0]:.4f}")
+            fitted = self._fitted(shape)
+            if recovery is None:
+                loss, after = self.calibration.loss(fitted, _TRIAL_TOKENS), ""
+            else:
+                loss, after = recovery.trial(fitted, minutes), f" after {minutes * 60:.0f} s of recovery"
+            tried.append((loss, shape))
+            say(f"  {self.in_words(shape)}: loss {loss:.4f}{after}")
         return min(tried, key=lambda one: one[0])[1]
 
-    def _trial_loss(self, shape: PrunedShape) -> float:
+    def _fitted(self, shape: PrunedShape) -> Network:
         kept = best_parts(self.network.architecture, self.scores, shape.layers, shape.inner, shape.heads)
         fitted = cut_network(self.network, kept)
         compensate(self.network, fitted, kept, self.calibration.fit, _TRIAL_TOKENS)
-        return self.calibration.loss(fitted, _TRIAL_TOKENS)
+        return fitted
 
     def prune(self, shape: PrunedShape) -> Chosen:
         """Cut and compensated. The compensation is left out if the loss is lower without."""

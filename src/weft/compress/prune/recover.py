@@ -1,13 +1,19 @@
-"""Training after the cut: the pruned network learns the whole one's predictions for a few minutes."""
+"""Training after the cut: the pruned network learns the whole one's predictions for a few minutes.
+
+The first of these minutes go to the choice of a shape, if there are several: each candidate is trained for a short
+while. What is lost by a cut says little about what training brings back. Of a MiniLM tuned on SST-2, six layers with
+288 neurons lose less than three whole layers at the same speed, and recover less.
+"""
 
 import copy
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from weft.compress.prune.calibration import PruningData
+from weft.inference.precision import teaching
 from weft.model.network import Network
 from weft.objectives.distil_tasks import PredictionDistillation
 from weft.objectives.distil_teacher import Teacher, Wanted
@@ -29,6 +35,7 @@ _HIGHEST_RATE = 5e-4
 _TASK_SAMPLES, _STEP_TOKENS = 32, 2048
 _TRIAL_SECONDS, _TRIAL_SHARE = 1.5, 0.02  # of steps that tell how long one takes: at most, and of the minutes
 _FEWEST_STEPS = 10
+_TRIALS_SHARE = 0.3  # of the minutes, for all candidates together
 _STEPS_SHARE = 0.95  # of the minutes; the rest is for the last checkpoint and the loss
 
 
@@ -40,27 +47,49 @@ class Recovered:
     loss: float
 
 
-def recover(
-    whole: Network, pruned: Network, calibration: PruningData, minutes: float, scratch: Path, loss: float
-) -> Recovered:
-    """`loss`: that of `pruned`, which is kept if training does not lower it."""
-    began = time.monotonic()
-    inner = calibration.objective()
-    student = copy.deepcopy(calibration.with_task(pruned))
-    goal = _objective(copy.deepcopy(calibration.with_task(whole)), inner)
-    order = Order((len(goal),), (1.0,), 0)
-    spec = _spec(student, goal, order, minutes * 60 - (time.monotonic() - began))
-    say(f"Recovering for {minutes:g} min: {spec.steps:,} steps of {spec.samples} samples, taught by the whole model.")
-    train(student, [goal], order, spec, scratch / "recovery")
-    state = {name: value for name, value in student.state_dict().items() if name in pruned.state_dict()}
-    trained = copy.deepcopy(pruned)
-    trained.load_state_dict(state)
-    found = calibration.loss(trained.eval())
-    seconds = time.monotonic() - began
-    if found >= loss:
-        say(f"Training did not lower the loss ({loss:.4f} → {found:.4f}): the network before it is kept.")
-        return Recovered(pruned, spec.steps, seconds, loss)
-    return Recovered(trained, spec.steps, seconds, found)
+class Recovery:
+    """Minutes of training, shared by trials of candidates and the network that is chosen."""
+
+    def __init__(self, whole: Network, calibration: PruningData, minutes: float, scratch: Path) -> None:
+        self.whole, self.calibration, self.scratch = whole, calibration, scratch
+        self.minutes = minutes  # that are left
+        self.trials = 0
+
+    def minutes_of_trial(self, candidates: int) -> float:
+        return _TRIALS_SHARE * self.minutes / candidates
+
+    def trial(self, pruned: Network, minutes: float) -> float:
+        """The loss after so many minutes."""
+        self.trials += 1
+        trained = self._train(pruned, minutes, f"trial-{self.trials}")
+        return min(trained.loss, self.calibration.loss(pruned))
+
+    def finish(self, pruned: Network, loss: float) -> Recovered:
+        """Trains for the minutes that are left. `loss`: of `pruned`, which is kept if training does not lower it."""
+        found = self._train(pruned, self.minutes, "recovery", announced=True)
+        if found.loss >= loss:
+            say(f"Training did not lower the loss ({loss:.4f} → {found.loss:.4f}): the network before it is kept.")
+            return replace(found, network=pruned, loss=loss)
+        return found
+
+    def _train(self, pruned: Network, minutes: float, name: str, *, announced: bool = False) -> Recovered:
+        began, calibration = time.monotonic(), self.calibration
+        student = copy.deepcopy(calibration.with_task(pruned))
+        teacher = copy.deepcopy(calibration.with_task(self.whole))
+        with teaching(teacher, None):
+            goal = _objective(teacher, calibration.objective())
+            order = Order((len(goal),), (1.0,), 0)
+            spec = _spec(student, goal, order, minutes * 60 - (time.monotonic() - began))
+            if announced:
+                what = f"{spec.steps:,} steps of {spec.samples} samples, taught by the whole model"
+                say(f"Recovering for {minutes:.2g} min: {what}.")
+            train(student, [goal], order, spec, self.scratch / name)
+        state = {name: value for name, value in student.state_dict().items() if name in pruned.state_dict()}
+        trained = copy.deepcopy(pruned)
+        trained.load_state_dict(state)
+        loss, seconds = calibration.loss(trained.eval()), time.monotonic() - began
+        self.minutes = max(0.0, self.minutes - seconds / 60)
+        return Recovered(trained, spec.steps, seconds, loss)
 
 
 def _objective(teacher: Network, inner: Objective) -> Distillation:
@@ -88,7 +117,7 @@ def _spec(network: Network, goal: Distillation, order: Order, seconds: float) ->
         return times[precision]
 
     began = time.monotonic()
-    precision = faster_precision(trial)
+    precision = faster_precision(trial, str(next(network.parameters()).device))
     spent = times.get(precision) or trial(precision)
     left = seconds * _STEPS_SHARE - (time.monotonic() - began)
     return _with(precision, samples, optimizer, max(_FEWEST_STEPS, int(left / (sum(spent) / len(spent)))))

@@ -14,7 +14,7 @@ from weft.compress.prune.choose import Chooser, Chosen, PrunedShape
 from weft.compress.prune.compensate import compensate
 from weft.compress.prune.cut import cut_network, describe_cut, stacks_of
 from weft.compress.prune.fisher import fisher_scores
-from weft.compress.prune.recover import recover
+from weft.compress.prune.recover import Recovery
 from weft.compress.prune.select import best_heads_of_all
 from weft.compress.prune.sparse import zero_weights, zipped_bytes
 from weft.compress.prune.timing import Measure, SpeedUp, measure_table, speed_up, timed_batches
@@ -133,8 +133,9 @@ def _prune_network(found: Pruned, calibration: PruningData, settings: PruneSetti
     before = calibration.loss(whole)
     timed = timed_batches(calibration, settings.measure)
     losses = {"before": before}
+    recovery = Recovery(whole, calibration, settings.minutes, scratch) if settings.minutes else None
     if bounds.cuts_layers:
-        chosen = _choose(whole, found.description, calibration, settings, timed)
+        chosen = _choose(whole, found.description, calibration, bounds, timed, recovery)
         found.network, losses["cut"], losses["after"] = chosen.network, chosen.cut_loss, chosen.loss
         found.facts["shape"] = _shape_facts(whole, chosen.shape)
     if bounds.uneven_heads is not None:
@@ -142,8 +143,8 @@ def _prune_network(found: Pruned, calibration: PruningData, settings: PruneSetti
     if bounds.weights is not None:
         _zero_weights(found, calibration, bounds.weights)
         losses["after"] = calibration.loss(found.network)
-    if settings.minutes:
-        result = recover(whole, found.network, calibration, settings.minutes, scratch, losses["after"])
+    if recovery is not None:
+        result = recovery.finish(found.network, losses["after"])
         found.network, losses["recovered"] = result.network, result.loss
         found.facts["recovery"] = {"minutes": settings.minutes, "steps": result.steps, "seconds": round(result.seconds)}
     found.description = describe_cut(found.description, found.network.architecture)
@@ -184,34 +185,41 @@ def _shape_facts(whole: Network, shape: PrunedShape) -> dict[str, Any]:
 
 
 def _choose(
-    whole: Network, description: Description, calibration: PruningData, settings: PruneSettings, timed: list[Batch]
+    whole: Network,
+    description: Description,
+    calibration: PruningData,
+    bounds: Bounds,
+    timed: list[Batch],
+    recovery: Recovery | None,
 ) -> Chosen:
     """The best shape within the bounds, cut and compensated. For a speed-up its time is measured and the inner width
     corrected until it is as asked.
     """
-    bounds, table = settings.bounds, None
+    table = None
     if bounds.speedup is not None:
         probe = Chooser(whole, description, calibration, bounds, None)
         table = measure_table(whole, timed, with_heads=len(probe.head_counts()) > 1 or bounds.heads is not None)
     chooser = Chooser(whole, description, calibration, bounds, table)
     chooser.check_bounds()
-    shape = _best_candidate(chooser, bounds.speedup)
+    shape = _best_candidate(chooser, bounds.speedup, recovery)
     assert shape is not None
     if bounds.speedup is not None and bounds.inner is None:
-        shape = _as_fast_as_asked(chooser, shape, bounds.speedup, timed)
+        shape = _as_fast_as_asked(chooser, shape, bounds.speedup, timed, recovery)
     say(f"Plan: {chooser.in_words(shape)}.")
     return chooser.prune(shape)
 
 
-def _best_candidate(chooser: Chooser, speedup: float | None) -> PrunedShape | None:
+def _best_candidate(chooser: Chooser, speedup: float | None, recovery: Recovery | None) -> PrunedShape | None:
     shapes = chooser.candidates(speedup)
     for shape in shapes:
         faster = "" if speedup is None else f", {chooser.predicted_speed_up(shape):.2f}x predicted"
         say(f"Candidate: {chooser.in_words(shape)}{faster}.")
-    return chooser.best(shapes) if shapes else None
+    return chooser.best(shapes, recovery) if shapes else None
 
 
-def _as_fast_as_asked(chooser: Chooser, shape: PrunedShape, asked: float, timed: list[Batch]) -> PrunedShape:
+def _as_fast_as_asked(
+    chooser: Chooser, shape: PrunedShape, asked: float, timed: list[Batch], recovery: Recovery | None
+) -> PrunedShape:
     tried: list[tuple[PrunedShape, float]] = []
     while len(tried) < _MOST_TRIED and all(shape != one for one, _ in tried):
         times = _measured(chooser, shape, timed)
@@ -222,7 +230,7 @@ def _as_fast_as_asked(chooser: Chooser, shape: PrunedShape, asked: float, timed:
         other = None
         if abs(times / asked - 1) > _MISPREDICTED and len(tried) == 1:
             # Another number of layers may be better at the true speed.
-            other = _best_candidate(chooser, asked * chooser.predicted_speed_up(shape) / times)
+            other = _best_candidate(chooser, asked * chooser.predicted_speed_up(shape) / times, recovery)
         shape = other or chooser.neighbour(shape, times / asked)
     return min(tried, key=lambda one: abs(one[1] / asked - 1))[0]
 

@@ -35,6 +35,8 @@ def check_finetune(recipe: Recipe, base: Path) -> FinetuneSection:
         raise RecipeError("tokenizer belongs to a fresh model; a model folder has its own.")
     read_budget(section.budget, "finetune.budget")
     _check_useless(section, base)
+    if recipe.processes is not None and _is_known(section, base):
+        recipe.processes.check_optimizer(chosen_optimizer(section, base), "finetune.optimizer")
     TASKS[section.task].check_section(section)
     _check_metric(section)
     require_packages(TASKS[section.task], baseline=section.baseline, without="finetune.baseline: false")
@@ -65,9 +67,13 @@ def _check_useless(section: FinetuneSection, base: Path) -> None:
             raise RecipeError(f"finetune.data.{role} is a single column in task {section.task}, not a list.")
     if section.tune != "lora" and _is_given(section, "lora_rank"):
         raise RecipeError(f"finetune.lora_rank has no effect with finetune.tune: {section.tune}; it belongs to lora.")
-    is_known = not isinstance(section.model, str) or (base / section.model).exists()  # or it is yet to be pre-trained
-    if is_known and _is_given(section, "matrix_rate") and chosen_optimizer(section, base) == "adamw":
+    if _is_given(section, "matrix_rate") and _is_known(section, base) and chosen_optimizer(section, base) == "adamw":
         raise RecipeError("finetune.matrix_rate has no effect: it belongs to muon, and the optimizer is adamw.")
+
+
+def _is_known(section: FinetuneSection, base: Path) -> bool:
+    """Whether the model is there, or yet to be pre-trained."""
+    return not isinstance(section.model, str) or (base / section.model).exists()
 
 
 def _is_given(section: FinetuneSection, name: str) -> bool:

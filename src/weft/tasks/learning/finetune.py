@@ -39,8 +39,9 @@ from weft.tasks.loaded import LoadedModel
 from weft.threads import thread_count_restored, use_threads
 from weft.train.budget import read_budget
 from weft.train.build import Built
+from weft.train.plan.machine import check_precision
 from weft.train.plan.memory import keep_freed_memory
-from weft.train.processes import Processes
+from weft.train.processes import Processes, alone
 from weft.train.run_folder import MODEL, RESOLVED_RECIPE, claim, finish, finished, seed_folder, write_resolved_recipe
 
 
@@ -58,8 +59,9 @@ def finetune(
 ) -> dict[str, Any]:
     """Returns the results, as the run's weft.json has them. The recipe's paths are relative to `base`."""
     keep_freed_memory()
-    processes = processes or Processes()
+    processes = processes or alone(recipe)
     section = check_finetune(recipe, base)
+    check_precision("finetune", section.precision, processes.device)
     use_threads(section.threads)
     if isinstance(section.model, str):
         read_model_config(base / section.model)  # raises if it is no model, before the data is read
@@ -150,7 +152,7 @@ def _judge(
     if kept.folder != folder:
         copy_model(kept.folder / MODEL, folder / MODEL)
     evaluation = evaluate_on(
-        LoadedModel.load(folder / MODEL),
+        LoadedModel.load(folder / MODEL, given.processes.device),
         splits.judged_on,
         splits.train.examples if given.section.baseline else None,
         training=training_facts(best, len(splits.train.examples)),
@@ -158,7 +160,7 @@ def _judge(
         untuned=untuned,
     )
     if len(runs) > 1:
-        best["seeds"] = _over_seeds(runs, kept, evaluation, splits.test)
+        best["seeds"] = _over_seeds(runs, kept, evaluation, splits.test, given.processes.device)
     report = write_task_report(folder, recipe.name, evaluation, splits.by_use(), best)
     results = {**best, "judged_on": splits.judged_on.where, **evaluation.summary()}
     results |= {"model": str(folder / MODEL), "report": str(report)}
@@ -189,7 +191,7 @@ def after_pretraining(recipe: Recipe, model: Path) -> Recipe:
 
 
 def _over_seeds(
-    runs: list[SeedRun], kept: SeedRun, evaluation: Evaluation, test: LabelledSplit | None
+    runs: list[SeedRun], kept: SeedRun, evaluation: Evaluation, test: LabelledSplit | None, device: str
 ) -> dict[str, Any]:
     """Mean and standard deviation of the score over the seeds: on validation, and on the test data if there is any."""
     scores = [run.results["score"] for run in runs]
@@ -199,7 +201,7 @@ def _over_seeds(
     if test is not None:
         score = {kept.folder: evaluation.figures[evaluation.score]}
         others = [run.folder for run in runs if run is not kept]
-        score |= {place: score_on(LoadedModel.load(place / MODEL), test) for place in others}
+        score |= {place: score_on(LoadedModel.load(place / MODEL, device), test) for place in others}
         found["test"] = _spread(evaluation.score, [score[run.folder] for run in runs])
     return found
 

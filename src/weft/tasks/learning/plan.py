@@ -89,7 +89,7 @@ def make_finetune_plan(
         return times[precision]
 
     if section.precision is None:
-        plan = plan.model_copy(update={"precision": faster_precision(time_steps)})
+        plan = plan.model_copy(update={"precision": faster_precision(time_steps, processes.device)})
     budget = read_budget(plan.budget, "finetune.budget")
     validations = VALIDATIONS_PER_RUN
     if budget.kind == "seconds":

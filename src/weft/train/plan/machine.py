@@ -5,6 +5,8 @@ from functools import cache
 
 import torch
 
+from weft.devices import check_bfloat16, has_bfloat16, synchronize
+
 _SIDES = (512, 1024, 2048)  # which is fastest depends on the caches
 
 
@@ -16,13 +18,21 @@ def matmul_peak(device: str = "cpu", dtype: torch.dtype = torch.float32, seconds
 
 @cache
 def has_fast_bfloat16(device: str) -> bool:
-    """GPUs and CPUs with AMX have it. Many other CPUs emulate bfloat16, a hundred times slower than fp32."""
-    if device.startswith("cuda"):
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+    """NVIDIA's GPUs since Ampere and CPUs with AMX have it. Many other CPUs emulate bfloat16, a hundred times slower
+    than fp32. Of other devices it is not known.
+    """
+    if (kind := torch.device(device).type) != "cpu":
+        return kind == "cuda" and has_bfloat16(device)
     can: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older versions of torch
     if can and not any(can.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16")):
         return False  # not measured: a busy machine could mislead
     return 1.5 * _least_seconds(256, torch.bfloat16) < _least_seconds(256, torch.float32)
+
+
+def check_precision(section: str, precision: str | None, device: str) -> None:
+    """Raises InputError if the recipe asks for a precision that the device would have to emulate."""
+    if precision == "bfloat16":
+        check_bfloat16(device, f"{section}.precision: bfloat16", "float32")
 
 
 def _least_seconds(side: int, dtype: torch.dtype, times: int = 5) -> float:
@@ -47,6 +57,5 @@ def _matmul_rate(side: int, device: str, dtype: torch.dtype, seconds: float) -> 
 
 
 def _now(device: str) -> float:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
+    synchronize(device)
     return time.perf_counter()

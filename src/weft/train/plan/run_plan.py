@@ -2,13 +2,16 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from weft.errors import RecipeError
 from weft.interchange.folder import read_outline
 from weft.model.network import Architecture
 from weft.model.positions import longest
+from weft.model.tensor_parallel import check_can_be_cut
 from weft.progress import say
 from weft.recipe.model import ModelSection
 from weft.recipe.pretrain import PretrainPlan, PretrainSection
@@ -64,7 +67,7 @@ def make_run_plan(
         settings = _with_low_rate(settings)
     if deadline is None:
         tokens = _tokens_of(budget, settings.batch_tokens or _BATCH_TOKENS, inputs)
-        model = best_size(ladder(model), inputs.tokenizer.vocabulary, tokens * _token_worth(inputs))
+        model = best_size(_sizes(model, inputs), inputs.tokenizer.vocabulary, tokens * _token_worth(inputs))
         plan = _with_rates(settings, length, model, _width(model, inputs))
         samples = max(1, plan.batch_tokens // length)
         epoch = sum(map(len, inputs.objectives("train", plan)))
@@ -77,6 +80,35 @@ def make_run_plan(
     if settings.compile is None:
         plan = plan.model_copy(update={"compile": compiling_pays(model, plan, inputs)})
     return RunPlan(model, plan, ends)
+
+
+def check_can_be_shared(model: ModelSection, base: Path, tensor: int) -> None:
+    """Raises RecipeError if so many tensor parallel processes can share no size of the model."""
+    if tensor > 1:
+        _that_can_be_cut(ladder(model), tensor, lambda size: _architecture(size, base, None))
+
+
+def _sizes(model: ModelSection, inputs: PretrainInputs) -> list[ModelSection]:
+    if inputs.tensor == 1:
+        return ladder(model)
+    return _that_can_be_cut(
+        ladder(model), inputs.tensor, lambda size: _architecture(size, inputs.base, inputs.tokenizer.vocabulary)
+    )
+
+
+def _that_can_be_cut(
+    sizes: list[ModelSection], tensor: int, architecture_of: Callable[[ModelSection], Architecture]
+) -> list[ModelSection]:
+    found, problems = [], []
+    for size in sizes:
+        try:
+            check_can_be_cut(architecture_of(size), tensor)
+            found.append(size)
+        except RecipeError as error:
+            problems.append(error)
+    if not found:
+        raise problems[-1]
+    return found
 
 
 def _with_low_rate(settings: PretrainSection) -> PretrainSection:
@@ -117,7 +149,7 @@ def _plan_for_time(
     vocabulary, train = inputs.tokenizer.vocabulary, inputs.data.splits["train"]
     unique = sum(map(len, train))
     model, cost = choose_size(
-        ladder(model),
+        _sizes(model, inputs),
         vocabulary,
         lambda: deadline - time.monotonic(),
         batch,
@@ -207,16 +239,17 @@ def _length(model: ModelSection, inputs: PretrainInputs, wanted: int) -> int:
     limits = [wanted, min(map(len, inputs.data.splits["train"])) // 8]
     limits += [len(shards) - 1 for split in ("validation", "test") for shards in inputs.data.splits[split]]
     if model.path is not None or model.size is not None or isinstance(model.positions, int):
-        limit = longest(_architecture(model, inputs).embedding.positions)
+        limit = longest(_architecture(model, inputs.base, inputs.tokenizer.vocabulary).embedding.positions)
         limits.append(wanted if limit is None else limit)
     return max(4, min(limits))
 
 
 def _width(model: ModelSection, inputs: PretrainInputs) -> int:
-    return model.width if model.width is not None else _architecture(model, inputs).width
+    if model.width is not None:
+        return model.width
+    return _architecture(model, inputs.base, inputs.tokenizer.vocabulary).width
 
 
-def _architecture(model: ModelSection, inputs: PretrainInputs) -> Architecture:
-    if model.path is not None:
-        return read_outline(inputs.base / model.path)[0].architecture
-    return design_of(model, inputs.tokenizer.vocabulary)
+def _architecture(model: ModelSection, base: Path, vocabulary: int | None) -> Architecture:
+    """Without a vocabulary, that of the family."""
+    return read_outline(base / model.path)[0].architecture if model.path is not None else design_of(model, vocabulary)

@@ -132,6 +132,6 @@ def weights_of(size: ModelSection, vocabulary: int) -> int:
     return stack_weights(outline(design_of(size, vocabulary)))
 
 
-def design_of(model: ModelSection, vocabulary: int) -> Architecture:
+def design_of(model: ModelSection, vocabulary: int | None) -> Architecture:
     settings = {key: value for key, value in model.settings().items() if key not in ("head", "labels")}
-    return design(**{"vocabulary": vocabulary, **settings})[1]
+    return design(**{**({} if vocabulary is None else {"vocabulary": vocabulary}), **settings})[1]

@@ -20,7 +20,6 @@ from weft.train.batches import StepBatches
 from weft.train.engine import Engine
 from weft.train.plan.machine import has_fast_bfloat16
 from weft.train.pretrain_inputs import PretrainInputs
-from weft.train.processes import local_device
 from weft.train.spec import TrainSpec
 from weft.train.step import Step
 from weft.train.validation import validate
@@ -41,11 +40,10 @@ class Cost:
     precision: Precision
 
 
-def faster_precision(step_times: Callable[[Precision], list[float]], device: str | None = None) -> Precision:
+def faster_precision(step_times: Callable[[Precision], list[float]], device: str) -> Precision:
     """The faster precision for matrix products. A CPU may have bfloat16 and still be slower with it: everything between
     the products is fp32, and in a small model that is much of a step. So real steps decide, the fastest of each.
     """
-    device = device or local_device()
     if not has_fast_bfloat16(device):
         return "float32"
     if device != "cpu":

@@ -30,7 +30,7 @@ def _copied(tensors: list[Tensor], device: torch.device, non_blocking: bool) -> 
     offsets = [0]
     for size in sizes:
         offsets.append(-(-(offsets[-1] + size) // _ALIGNMENT) * _ALIGNMENT)
-    buffer = torch.empty(offsets[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    buffer = torch.empty(offsets[-1], dtype=torch.uint8, pin_memory=device.type == "cuda" and torch.cuda.is_available())
 
     def views(whole: Tensor) -> list[Tensor]:
         return [
@@ -40,7 +40,8 @@ def _copied(tensors: list[Tensor], device: torch.device, non_blocking: bool) -> 
 
     for view, tensor in zip(views(buffer), tensors, strict=True):
         view.copy_(tensor)
-    return views(buffer.to(device, non_blocking=non_blocking))
+    # Apple's GPUs read the buffer later: it must still be there.
+    return views(buffer.to(device, non_blocking=non_blocking and device.type != "mps"))
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:

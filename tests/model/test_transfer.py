@@ -3,9 +3,9 @@
 import torch
 
 from weft.model.packed import pack
+from weft.model.transfer import _copied, _tensors
 from weft.objectives.answers import ClassAnswers, MultiLabelAnswers
 from weft.objectives.objective import Batch
-from weft.objectives.transfer import _copied, _tensors
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 ANSWERS = {

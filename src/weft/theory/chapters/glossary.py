@@ -1,0 +1,5 @@
+"""The glossary: its terms are in docs/theory/glossary.tsv."""
+
+from weft.theory.entry import Chapter
+
+GLOSSARY = Chapter("glossary", (), {})
