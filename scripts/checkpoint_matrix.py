@@ -32,6 +32,7 @@ from weft.train.grid import arranged
 from weft.train.layout import WeightLayout
 from weft.train.local import local_part
 from weft.train.optimizers import Muon, OptimizerSpec
+from weft.train.pending_checkpoint import PendingCheckpoint
 from weft.train.process_group import joined_processes
 from weft.train.processes import Processes
 from weft.train.step import Step
@@ -104,7 +105,8 @@ def save(family: str, processes: Processes, folder: Path) -> None:
     engine = make_engine(family, processes)
     for own, wanted in own_tensors(engine):
         own.copy_(wanted)
-    engine.save(folder, STEP, keep=1, state={"tokens": 3})
+    files = engine.checkpoint_files()
+    PendingCheckpoint(folder, STEP, files, keep=1, state={"tokens": 3}, processes=processes).finish()
 
 
 def differences(family: str, processes: Processes, folder: Path) -> tuple[int, int]:

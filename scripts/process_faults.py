@@ -33,7 +33,7 @@ from weft.train import process_group
 process_group.JOIN_SECONDS, process_group.STEP_SECONDS = 10.0, 15.0
 if os.environ.get("RANK") == "1" and not os.path.exists({done!r}):
     open({done!r}, "w").close()
-    from weft.train import checkpoints
+    from weft.train import stored_parts
     from weft.train.engine import Engine
     {change}
 """
@@ -52,7 +52,7 @@ FULL_DISK = """
         if os.path.exists({checkpoint!r}):
             raise OSError(28, "No space left on device")
         return real_write(*given)
-    real_write, checkpoints.write_parts = checkpoints.write_parts, full
+    real_write, stored_parts.write_tensors = stored_parts.write_tensors, full
 """
 
 

@@ -32,6 +32,7 @@ from weft.train.batches import StepBatches
 from weft.train.build import Built, fresh_network
 from weft.train.engine import Engine
 from weft.train.optimizers import OptimizerSpec
+from weft.train.pending_checkpoint import PendingCheckpoint
 from weft.train.plan.memory import return_freed_memory
 from weft.train.process_group import joined_processes
 from weft.train.processes import Processes
@@ -70,7 +71,8 @@ class Rehearsal:
             self.engine.take_step(pieces_of(number), number)
 
     def save(self) -> None:
-        self.engine.save(self.place, 2, keep=1, state={})
+        files = self.engine.checkpoint_files()
+        PendingCheckpoint(self.place, 2, files, keep=1, state={}, processes=self.processes).finish()
 
     def validate(self) -> None:
         batches = [self.objective.batch([sample], [0], 0) for sample in range(8)]

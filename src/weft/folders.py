@@ -47,7 +47,7 @@ def write_file(path: Path, data: bytes) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-        _sync(path.parent)
+        sync(path.parent)
 
 
 @contextmanager
@@ -58,17 +58,28 @@ def replace_folder(path: Path, *, mark: str, ours: tuple[str, ...] = ()) -> Iter
     refused. Files of the old folder are kept unless the new folder has them or they match a pattern in `ours`.
     """
     path = check_place(path, mark=mark)
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.glob(f".{path.name}.new-*"):  # left by a killed process
-            if time.time() - stale.stat().st_mtime > STALE_SECONDS:
-                shutil.rmtree(stale, ignore_errors=True)
-        new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new-"))
-        try:
+    new = new_folder(path)
+    try:
+        with disk_errors(path):
             yield new
             put_in_place(new, path, ours=ours)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def new_folder(path: Path) -> Path:
+    """An empty temporary folder beside `path`, for `put_in_place`."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in left_folders(path.parent, path.name):
+            if time.time() - left.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.new-"))
+
+
+def left_folders(parent: Path, name: str) -> list[Path]:
+    """Temporary folders of places with this name (a pattern): those of killed processes, and those in use."""
+    return list(parent.glob(f".{name}.new-*"))
 
 
 def check_place(path: Path, *, mark: str) -> Path:
@@ -106,7 +117,7 @@ def put_in_place(new: Path, path: Path, *, ours: tuple[str, ...]) -> None:
     new.chmod(path.stat().st_mode if path.is_dir() else 0o777 & ~_UMASK)
     _sync_tree(new)
     _swap(new, path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 @contextmanager
@@ -286,11 +297,12 @@ def disk_errors(path: Path) -> Iterator[None]:
 def _sync_tree(folder: Path) -> None:
     for item in folder.rglob("*"):
         if not item.is_symlink() and (item.is_file() or item.is_dir()):
-            _sync(item)
-    _sync(folder)
+            sync(item)
+    sync(folder)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to the disk."""
     if not IS_POSIX and path.is_dir():  # Windows cannot open folders and flushes their entries itself
         return
     handle = os.open(path, os.O_RDONLY if IS_POSIX else os.O_RDWR)

@@ -14,6 +14,6 @@ def quick() -> Iterator[None]:
     the farthest relative positions, 128.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(folders, "_sync", lambda path: None)
+        patch.setattr(folders, "sync", lambda path: None)
         patch.setattr(samples, "MOST_LENGTH", 160)
         yield

@@ -22,8 +22,8 @@ from weft.theory.render import anchor_of
 
 # Chapters that are still to be written. It must shrink to nothing.
 TO_WRITE = {
-    "text", "words", "positions", "layer", "encoder-decoder", "bert", "gpt", "t5", "lstm", "cost", "generation",
-    "fine-tuning", "evaluation", "no-padding", "exact-continuation", "compression", "processes",
+    "text", "layer", "encoder-decoder", "bert", "gpt", "t5", "lstm", "cost", "generation", "fine-tuning", "evaluation",
+    "exact-continuation", "compression", "processes",
 }  # fmt: skip
 
 
@@ -151,6 +151,8 @@ def test_links_of_the_texts_lead_somewhere(file):
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         path, _, anchor = link.partition("#")
         target = file.parent / path if path else file
+        if target.stem in TO_WRITE:
+            continue
         assert target.is_file(), link
         headings = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE) if anchor else []
         assert not anchor or anchor in map(anchor_of, headings), link

@@ -11,11 +11,12 @@ from checkpoint_matrix import differences, find_pickles, layouts, make_engine, s
 from weft.errors import FolderError
 from weft.model.loss import vocabulary_loss
 from weft.model.packed import pack
-from weft.train import checkpoints
-from weft.train.checkpoints import list_checkpoints, restore_newest, restore_weights, save_checkpoint
+from weft.train.checkpoints import list_checkpoints, restore_newest, restore_weights, training_files
 from weft.train.grid import arranged
 from weft.train.optimizers import OptimizerSpec, make_optimizers, set_rate
+from weft.train.pending_checkpoint import PendingCheckpoint
 from weft.train.processes import Processes
+from weft.train.stored_parts import OwnFile, file_of_parts
 
 SHAPE = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2}
 
@@ -23,6 +24,11 @@ SHAPE = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2}
 def start(kind):
     network = weft.create("gpt2", **SHAPE, dropout=0.1, seed=1).network.train()
     return network, make_optimizers(network, OptimizerSpec(kind))
+
+
+def save_checkpoint(folder, step, network, optimizers, *, keep, state):
+    files = training_files(network, optimizers, Processes())
+    PendingCheckpoint(folder, step, files, keep=keep, state=state, processes=Processes()).finish()
 
 
 def run(network, optimizers, steps):
@@ -70,18 +76,19 @@ def test_a_full_disk_in_one_process_is_told_to_all_and_takes_nothing_away(tmp_pa
     network, optimizers = start("adamw")
     run(network, optimizers, range(2))
     save_checkpoint(tmp_path, 2, network, optimizers, keep=1, state={})
-    written = checkpoints.write_parts
 
-    def full_in_the_second(tensors, folder, stem, layout, processes):
-        if processes.rank == 1:
+    def full_in_the_second(file, folder):
+        if "-00002-" in file.name:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return written(tensors, folder, stem, layout, processes)
+        return written(file, folder)
 
-    monkeypatch.setattr(checkpoints, "write_parts", full_in_the_second)
+    written = OwnFile.write
+    monkeypatch.setattr(OwnFile, "write", full_in_the_second)
 
     def saved(processes):
+        files = file_of_parts({"weight": torch.ones(2)}, {}, "network", processes)
         with pytest.raises(FolderError, match="No space left on the disk"):
-            save_checkpoint(tmp_path, 4, network, optimizers, keep=1, state={}, processes=processes)
+            PendingCheckpoint(tmp_path, 4, files, keep=1, state={}, processes=processes).finish()
 
     run_as_processes(2, saved)
     assert [item.name for item in tmp_path.iterdir()] == ["step-000002"]

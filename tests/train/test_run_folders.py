@@ -93,13 +93,14 @@ def test_a_run_without_a_checkpoint_starts_again_and_says_so(place, tmp_path, ca
 
 FILLS_UP = """
 import resource, sys
-import weft.cli, weft.train.engine as engine
-real = engine.save_checkpoint
-def save_and_fill(*arguments, **options):
-    place = real(*arguments, **options)
+import weft.cli
+from weft.train.pending_checkpoint import PendingCheckpoint
+real = PendingCheckpoint.finish
+def finish_and_fill(self):
+    place = real(self)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # from now on no file may grow larger
     return place
-engine.save_checkpoint = save_and_fill
+PendingCheckpoint.finish = finish_and_fill
 weft.cli.main()
 """
 

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from urllib.parse import unquote
 
 from weft.errors import WeftError, needs
 from weft.theory.chapters import CHAPTER_TITLES, read_chapter
@@ -167,7 +168,7 @@ def _link(target: str, slug: str, language: Language) -> str:
     """Links between files of the guide become links inside the page, or to the other language's page."""
     if target.startswith(("#source-", "http")):
         return target
-    path, _, anchor = target.partition("#")
+    path, _, anchor = unquote(target).partition("#")
     if not path:
         return f"#{slug}--{anchor}"
     folder, _, name = path.rpartition("/")

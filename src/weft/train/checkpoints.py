@@ -2,14 +2,11 @@
 so there is nothing else to keep.
 
 `checkpoints/step-000200/` holds `network.safetensors`, `optimizer.safetensors`, `state.json` and a manifest with
-hashes. Processes that share the weights each write files of their own parts, and hash them. A checkpoint is renamed
-into place once complete. One whose files do not match its manifest is skipped with a message.
+hashes. Processes that share the weights each write files of their own parts, and hash them: `pending_checkpoint`. One
+whose files do not match its manifest is skipped with a message.
 """
 
-import re
-import shutil
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,89 +15,25 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from weft.errors import FolderError
-from weft.folders import MANIFEST, changed_files, disk_errors, file_entry, read_json, replace_folder, to_json
+from weft.folders import changed_files, read_json
 from weft.model.network import Network
 from weft.progress import say
 from weft.train.layout import WeightLayout
 from weft.train.local import local_part
+from weft.train.pending_checkpoint import STATE, list_checkpoints
 from weft.train.processes import Processes
-from weft.train.stored_parts import StoredParts, write_parts
+from weft.train.stored_parts import OwnFile, StoredParts, own_files
 
-CHECKPOINTS, STATE = "checkpoints", "state.json"
-
-
-def save_checkpoint(
-    folder: Path,
-    step: int,
-    network: Network,
-    optimizers: Sequence[Optimizer],
-    *,
-    keep: int,
-    state: dict[str, Any],
-    processes: Processes | None = None,
-) -> Path:
-    """Write `folder/step-…`. Of the older checkpoints the newest `keep` − 1 stay, and the step `state["best"]`.
-
-    Every process must call it. Returns when the checkpoint is in its place.
-    """
-    known = processes or Processes()
-
-    def write(new: Path) -> list[Path | None]:
-        layout = WeightLayout(network)
-        return [
-            write_parts(dict(network.named_parameters()), new, "network", layout, known),
-            write_parts(_optimizer_tensors(network, optimizers), new, "optimizer", layout, known),
-        ]
-
-    return write_checkpoint(folder, step, write, keep=keep, state=state, processes=known)
+CHECKPOINTS = "checkpoints"
 
 
-def write_checkpoint(
-    folder: Path,
-    step: int,
-    write: Callable[[Path], Sequence[Path | None]],
-    *,
-    keep: int,
-    state: dict[str, Any],
-    processes: Processes,
-) -> Path:
-    """As `save_checkpoint`. `write` puts this process's files into a folder, and returns them."""
-    place, is_first = folder / f"step-{step:06}", processes.is_first
-    with replace_folder(place, mark=STATE) if is_first else nullcontext() as made:
-        new = Path(processes.broadcast(str(made)))
-        entries = processes.gather(_write_own_files(new, write, processes))
-        if problems := [entry["problem"] for entry in entries if "problem" in entry]:
-            raise FolderError(problems[0])
-        if is_first:
-            (new / STATE).write_bytes(to_json({"step": step, **state}))
-            files = {name: entry for each in entries for name, entry in each.items()}
-            (new / MANIFEST).write_bytes(to_json({"files": files | {STATE: file_entry(new / STATE)}}))
-    if is_first:
-        older = [number for number in list_checkpoints(folder) if number != step]
-        for number in sorted(older, reverse=True)[keep - 1 :]:
-            if number != state.get("best"):
-                shutil.rmtree(folder / f"step-{number:06}", ignore_errors=True)
-    processes.barrier()
-    return place
-
-
-def _write_own_files(new: Path, write: Callable[[Path], Sequence[Path | None]], processes: Processes) -> dict[str, Any]:
-    """The manifest's entries of the files that this process wrote, or the problem it had: the others must know."""
-    try:
-        with disk_errors(new):
-            return {file.name: file_entry(file) for file in write(new) if file is not None}
-    except FolderError as error:
-        if processes.world == 1:
-            raise
-        return {"problem": str(error)}
-
-
-def list_checkpoints(folder: Path) -> list[int]:
-    """The steps of all checkpoints, rising."""
-    if not folder.is_dir():
-        return []
-    names = [re.fullmatch(r"step-(\d+)", item.name) for item in folder.iterdir()]
-    return sorted(int(name[1]) for name in names if name)
+def training_files(network: Network, optimizers: Sequence[Optimizer], processes: Processes) -> list[OwnFile]:
+    """The files that this process has to write. Their tensors are those of the network, not copies."""
+    layout, states = WeightLayout(network), _optimizer_tensors(network, optimizers)
+    return [
+        *own_files(dict(network.named_parameters()), "network", layout, processes),
+        *own_files(states, "optimizer", layout, processes),
+    ]
 
 
 def restore_newest(

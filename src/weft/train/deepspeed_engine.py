@@ -34,14 +34,14 @@ from weft.model.network import Network
 from weft.model.parts import Part, everything
 from weft.objectives.objective import Batch
 from weft.train.batches import StepPiece
-from weft.train.checkpoints import newest_checkpoint, restore_weights, write_checkpoint
+from weft.train.checkpoints import newest_checkpoint, restore_weights
 from weft.train.engine import Engine, check_finite, piece_seed
 from weft.train.local import shared_rows
 from weft.train.optimizers import OptimizerSpec, set_rate
 from weft.train.process_group import lost_processes_noticed
 from weft.train.processes import Processes
 from weft.train.step import Step
-from weft.train.stored_parts import StoredParts, write_own_parts
+from weft.train.stored_parts import OwnFile, StoredParts, file_of_parts
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")  # the tensors of AdamW's state
 _BUCKET = 25_000_000  # numbers that are sent at once; the buffers have this size
@@ -135,15 +135,10 @@ class DeepSpeedEngine(Engine):
         if self.zero < 3:
             self.running.optimizer._lazy_init_hp_params_optimizer_state()
 
-    def save(self, folder: Path, number: int, *, keep: int, state: dict[str, Any]) -> None:
+    def checkpoint_files(self) -> list[OwnFile]:
+        """Each process has some rows of every tensor, gathered one tensor at a time."""
         if self.zero == 0:
-            super().save(folder, number, keep=keep, state=state)
-            return
-        with lost_processes_noticed(self.processes.rank):
-            write_checkpoint(folder, number, self._write, keep=keep, state=state, processes=self.processes)
-
-    def _write(self, new: Path) -> list[Path | None]:
-        """Each process writes some rows of every tensor, gathered one tensor at a time."""
+            return super().checkpoint_files()
         fragments = self.deepspeed.utils
         trained = {name: weight for name, weight in self._named_weights() if weight.requires_grad}
         weights = ((name, self._whole(weight)) for name, weight in self._named_weights())
@@ -152,11 +147,12 @@ class DeepSpeedEngine(Engine):
             for key in _MOMENTS
             for name, weight in trained.items()
         )
-        steps = {f"step/{name}": self._steps_taken() for name in trained} if self.processes.is_first else {}
-        return [
-            write_own_parts(*self._own_rows(weights), new, "network", self.processes),
-            write_own_parts(*self._own_rows(moments, steps), new, "optimizer", self.processes),
-        ]
+        with lost_processes_noticed(self.processes.rank):
+            steps = {f"step/{name}": self._steps_taken() for name in trained} if self.processes.is_first else {}
+            return [
+                *file_of_parts(*self._own_rows(weights), "network", self.processes),
+                *file_of_parts(*self._own_rows(moments, steps), "optimizer", self.processes),
+            ]
 
     def _own_rows(
         self, wholes: Iterator[tuple[str, Tensor]], others: Mapping[str, Tensor] | None = None

@@ -21,7 +21,7 @@ from weft.devices import widest_float
 from weft.errors import WeftError
 from weft.objectives.objective import Batch
 from weft.train.batches import StepPiece
-from weft.train.checkpoints import restore_newest, save_checkpoint
+from weft.train.checkpoints import restore_newest, training_files
 from weft.train.exact_update import clip_gradients, exact_norm
 from weft.train.fresh_parts import fill_network
 from weft.train.gradients import PieceGradients
@@ -31,6 +31,7 @@ from weft.train.peer_gradients import PeerGradients
 from weft.train.processes import Processes
 from weft.train.repeatable import repeatable_kernels
 from weft.train.step import Step
+from weft.train.stored_parts import OwnFile
 from weft.train.summed_gradients import SummedGradients
 
 if TYPE_CHECKING:
@@ -161,11 +162,9 @@ class Engine:
             optimizer.step()
             optimizer.zero_grad()
 
-    def save(self, folder: Path, number: int, *, keep: int, state: dict[str, Any]) -> None:
-        """Write a checkpoint: in the first process, or each process its part."""
-        save_checkpoint(
-            folder, number, self.step.network, self.optimizers, keep=keep, state=state, processes=self.processes
-        )
+    def checkpoint_files(self) -> list[OwnFile]:
+        """What this process has to write. Every process must ask. The tensors are those of training, not copies."""
+        return training_files(self.step.network, self.optimizers, self.processes)
 
     def restore_newest(self, folder: Path) -> dict[str, Any] | None:
         """Load the newest intact checkpoint. Returns its state, or None if there is none."""

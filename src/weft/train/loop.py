@@ -24,6 +24,7 @@ from weft.tokens.order import Order
 from weft.train.batches import StepBatches, StepPiece
 from weft.train.checkpoints import CHECKPOINTS
 from weft.train.engine import Diverged, Engine
+from weft.train.pending_checkpoint import CheckpointWriter
 from weft.train.prefetch import Prefetcher
 from weft.train.processes import Processes
 from weft.train.repeatable import repeatable_lines
@@ -107,13 +108,15 @@ def train(
         pieces = made(step)
         return [StepPiece(number, [one.to(device, non_blocking=True) for one in batches]) for number, batches in pieces]
 
-    with closing(loop.open_log()), stop_signals() as asked:
+    loop.checkpoints.remove_left()
+    with closing(loop.open_log()), closing(loop.checkpoints), stop_signals() as asked:
         ahead = Prefetcher(make, loop.state.step) if prefetches(device.type) else nullcontext(make)
         with ahead as pieces_of:
             try:
                 interrupted = loop.run(pieces_of, asked)
-            except Diverged as error:  # the log should tell why it ends here
+            except Diverged as error:  # in all processes
                 loop.log.note(str(error))
+                loop.checkpoints.finish()
                 raise
     loop.engine.finish()
     step = loop.state.step
@@ -157,6 +160,7 @@ class _Loop:
         self.rules = [*hooks.stop_rules, *([] if spec.patience is None else [patience_rule(spec.patience)])]
         self.state = TrainState()
         self.log: TrainingLog = SilentLog(folder, 0, spec.steps)
+        self.checkpoints = CheckpointWriter(folder / CHECKPOINTS, processes)
 
     def restore(self) -> None:
         saved = self.engine.restore_newest(self.folder / CHECKPOINTS)
@@ -186,15 +190,22 @@ class _Loop:
             if validated or is_last or self.state.step % self.spec.log_every == 0:
                 self.log.write(facts)
             self.log.show(facts, always=validated or is_last)
-            interrupted = self.processes.any(asked()) and not is_last
+            told = self.processes.gather([asked(), self.checkpoints.is_written])
+            interrupted = any(stop for stop, _ in told) and not is_last
+            if all(written for _, written in told):
+                self.checkpoints.finish()
+            ends = is_last or interrupted or self.state.stopped is not None
             is_best = validated and self.state.best == self.state.step
-            is_due = self.state.step % self.spec.checkpoint_every == 0
-            if is_last or interrupted or is_best or is_due or self.state.stopped is not None:
-                place = self.folder / CHECKPOINTS
-                self.engine.save(place, self.state.step, keep=self.spec.keep, state=self.state.to_save())
+            if ends or is_best or self.state.step % self.spec.checkpoint_every == 0:
+                self._save(at_once=ends)
             if interrupted:
                 return True
         return False
+
+    def _save(self, *, at_once: bool) -> None:
+        self.checkpoints.finish()  # the one before, which may still be on its way
+        files, state = self.engine.checkpoint_files(), self.state.to_save()
+        self.checkpoints.save(self.state.step, files, keep=self.spec.keep, state=state, at_once=at_once)
 
     def _retime(self) -> None:
         step, first = self.state.step, self.log.first

@@ -10,6 +10,7 @@ weights.
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from weft.errors import FolderError
+from weft.folders import sync
 from weft.interchange.tensor_files import write_tensors
 from weft.model.parts import Part, everything, overlaps
 from weft.train.layout import WeightLayout
@@ -28,18 +30,37 @@ from weft.train.processes import Processes
 _PARTS = "parts"  # in the header, as JSON: name → shape of the whole, and the ranges of each dimension
 
 
-def write_parts(
-    tensors: Mapping[str, Tensor], folder: Path, stem: str, layout: WeightLayout, processes: Processes
-) -> Path | None:
-    """Write what this process has of the tensors. Returns the file, if there is something to write. A tensor is laid
-    out like the weight of its name, which may follow a slash: `exp_avg/embed.tokens.weight`.
+@dataclass
+class OwnFile:
+    """What this process has of some tensors, and the file of a checkpoint that holds it."""
+
+    name: str
+    tensors: dict[str, Tensor]
+    metadata: dict[str, str]
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def copy_tensors(self) -> None:
+        """To memory of their own: the next step changes the weights."""
+        for name, tensor in self.tensors.items():
+            self.tensors[name] = tensor.to("cpu", copy=True)
+
+    def write(self, folder: Path) -> Path:
+        file = folder / self.name
+        write_tensors(self.tensors, file, self.metadata)
+        sync(file)
+        return file
+
+
+def own_files(tensors: Mapping[str, Tensor], stem: str, layout: WeightLayout, processes: Processes) -> list[OwnFile]:
+    """The file that this process has to write, if any. A tensor is laid out like the weight of its name, which may
+    follow a slash: `exp_avg/embed.tokens.weight`.
     """
     if processes.has_whole_weights:
-        if not processes.is_first:
-            return None
-        file = folder / f"{stem}.safetensors"
-        write_tensors({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, file)
-        return file
+        whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+        return [OwnFile(f"{stem}.safetensors", whole, {})] if processes.is_first else []
     kept: dict[str, Tensor] = {}
     parts: dict[str, Part] = {}
     for name, tensor in tensors.items():
@@ -50,22 +71,17 @@ def write_parts(
             part = layout.part(weight, tensor)
             if all(part.shape):
                 kept[name], parts[name] = local_part(tensor.detach()).contiguous(), part
-    return write_own_parts(kept, parts, folder, stem, processes)
+    return file_of_parts(kept, parts, stem, processes)
 
 
-def write_own_parts(
-    kept: dict[str, Tensor], parts: Mapping[str, Part], folder: Path, stem: str, processes: Processes
-) -> Path | None:
-    """Write a file of this process's own. `parts`: of which whole tensors `kept` are parts."""
-    if not kept:
-        return None
+def file_of_parts(kept: dict[str, Tensor], parts: Mapping[str, Part], stem: str, processes: Processes) -> list[OwnFile]:
+    """`parts`: of which whole tensors `kept` are parts. No file if there are none."""
     said = {
         name: [part.whole, [[[one.start, one.stop] for one in each] for each in part.ranges]]
         for name, part in parts.items()
     }
-    file = folder / f"{stem}-{processes.rank + 1:05}-of-{processes.world:05}.safetensors"
-    write_tensors(kept, file, {_PARTS: json.dumps(said)})
-    return file
+    name = f"{stem}-{processes.rank + 1:05}-of-{processes.world:05}.safetensors"
+    return [OwnFile(name, kept, {_PARTS: json.dumps(said)})] if kept else []
 
 
 def _weight(name: str) -> str:

@@ -52,9 +52,9 @@ def written_chapters() -> list[str]:
 
 @cache
 def read_chapter(slug: str) -> Chapter:
-    """The chapter's module holds it as a constant: `ATTENTION` in attention.py."""
+    """The chapter's module holds it as a constant: `ATTENTION_CHAPTER` in attention.py."""
     module = importlib.import_module(f"weft.theory.chapters.{_module(slug)}")
-    chapter: Chapter = getattr(module, _module(slug).upper())
+    chapter: Chapter = getattr(module, f"{_module(slug).upper()}_CHAPTER")
     return chapter
 
 

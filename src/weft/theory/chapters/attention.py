@@ -18,7 +18,7 @@ _BOTH = "queries and keys are normalised both or neither"
 _FORMULA_LINES = "weft.model.attention:_attend_by_formula"
 
 
-ATTENTION = Chapter(
+ATTENTION_CHAPTER = Chapter(
     "attention",
     (
         GuideEntry(

@@ -2,4 +2,4 @@
 
 from weft.theory.entry import Chapter
 
-GLOSSARY = Chapter("glossary", (), {})
+GLOSSARY_CHAPTER = Chapter("glossary", (), {})

@@ -13,7 +13,7 @@ from weft.theory.written.language_models import (
 _UNUSED = "only avoids a division by zero, for contexts that `known` then leaves out"
 
 
-LANGUAGE_MODELS = Chapter(
+LANGUAGE_MODELS_CHAPTER = Chapter(
     "language-models",
     (
         GuideEntry(

@@ -23,7 +23,7 @@ _NOT_ZERO = "the small number only avoids a division by zero"
 _TWO_WAYS = "both branches clip by the norm; the first gives the same bits for any number of processes"
 
 
-LEARNING = Chapter(
+LEARNING_CHAPTER = Chapter(
     "learning",
     (
         GuideEntry(
