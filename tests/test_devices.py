@@ -34,6 +34,14 @@ def test_each_process_of_a_machine_has_a_gpu_of_its_own(wanted, local, gpus, fou
     assert device_of_process(wanted, local, gpus) == found
 
 
+@pytest.mark.parametrize(("named", "found"), [("cpu", "cpu"), ("cuda:0", "cuda:1"), ("auto", "cuda:1")])
+def test_the_environment_says_what_auto_means_to_one_of_several_processes(named, found):
+    assert device_of_process("auto", 1, 2, {DEVICE_VARIABLE: named}) == found
+    assert device_of_process("cuda", 1, 2, {DEVICE_VARIABLE: named}) == "cuda:1"
+    with pytest.raises(InputError, match="'nonsense' is not available here"):
+        device_of_process("auto", 1, 2, {DEVICE_VARIABLE: "nonsense"})
+
+
 @pytest.mark.parametrize(
     ("wanted", "local", "gpus", "says"),
     [

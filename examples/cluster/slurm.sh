@@ -10,6 +10,7 @@
 #SBATCH --open-mode=append
 # One task per machine: torchrun starts the processes there. SIGTERM comes 300 s before the time limit, for a checkpoint.
 set -euo pipefail
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=280 # by default torchrun kills its processes 30 s after SIGTERM
 
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 srun torchrun --nnodes "$SLURM_NNODES" --nproc-per-node "${SLURM_GPUS_ON_NODE:-2}" --max-restarts 3 \

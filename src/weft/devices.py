@@ -38,15 +38,17 @@ def checked_device(name: str | torch.device) -> torch.device:
     return found
 
 
-def device_of_process(wanted: str, local: int, gpus: int) -> str:
+def device_of_process(wanted: str, local: int, gpus: int, environment: Mapping[str, str] = os.environ) -> str:
     """The device of one of several processes. `wanted`: auto, cpu, cuda or mps. `local`: its number on this machine,
     which has so many `gpus`.
     """
-    kind = torch.device("cpu" if wanted == "auto" and gpus == 0 else "cuda" if wanted == "auto" else wanted).type
+    if wanted == "auto":
+        wanted = environment.get(DEVICE_VARIABLE, "auto")
+    kind = ("cuda" if gpus else "cpu") if wanted == "auto" else wanted.partition(":")[0]
     if kind == "mps":
         raise InputError("processes.device: mps takes one process. Start weft without torchrun, or choose cpu.")
     if kind != "cuda":
-        return kind
+        return checked_device(kind).type
     if gpus == 0:
         raise InputError("processes.device: this machine has no GPU for cuda. Choose cpu.")
     if local >= gpus:

@@ -1,5 +1,6 @@
 """Scores against transformers' loss, windows against one long look, choices against scores."""
 
+import copy
 import math
 
 import numpy as np
@@ -79,6 +80,14 @@ def test_options_that_are_none_are_said(pieces):
     assert pieces.choose("x", ["a"]) == "a"
     with pytest.raises(InputError, match="normalize"):
         pieces.choose("x", ["a"], normalize="words")
+
+
+def test_a_single_option_has_room_in_double_precision(pieces):
+    single = pieces.choose("Once upon a", [" time, long ago"], details=True)
+    double = weft.Model(copy.deepcopy(pieces.network).double(), pieces.description, pieces.tokenizer)
+    assert double.choose("Once upon a", [" time, long ago"], details=True)[0].log_prob == pytest.approx(
+        single[0].log_prob, rel=1e-4
+    )
 
 
 def test_who_cannot_be_scored_says_so():

@@ -1,6 +1,7 @@
 """The model before tuning, beside the tuned one."""
 
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from weft.interchange.pooling import read_pooling
 from weft.metrics.baselines.frozen import FrozenClassifier, pair_features, row_cosines
 from weft.tasks.judging.untuned import embed_texts
 from weft.tokenizer.read import load_tokenizer
+from weft.train.processes import Processes
 
 TEXTS = ["a good film", "two", "a much longer text, with many more words in it than the others", "a good film"]
 
@@ -52,6 +54,22 @@ def test_an_encoder_with_weights_is_judged_before_it_is_tuned(task, tuned, tmp_p
         assert (gap["low"] > 0) != ("Tuning does not beat the untuned model." in text)
     if task == "similarity":
         assert set(untuned["figures"]) == {"spearman", "pearson"}
+
+
+def test_other_processes_wait_for_the_untuned_model_however_long_it_takes(tuned, tmp_path, monkeypatch):
+    """It reads all of the test data: that may take longer than any step of training."""
+    ahead, seen = [], []
+
+    @contextmanager
+    def first_goes_ahead(processes):
+        ahead.append(processes)
+        yield
+        ahead.pop()
+
+    monkeypatch.setattr(Processes, "first_goes_ahead", first_goes_ahead)
+    monkeypatch.setattr("weft.tasks.learning.finetune.ask_untuned", lambda *_: seen.append(len(ahead)))
+    assert finetune(tmp_path, "classify", model=str(tuned("classify") / "model"), baseline=True).code == 0
+    assert seen == [1]
 
 
 def test_the_cosine_of_the_models_own_vectors_is_what_similarity_is_judged_by(tuned, tmp_path):

@@ -72,6 +72,16 @@ def test_a_damaged_checkpoint_is_skipped_with_a_message(tmp_path, capfd):
     assert "step-000004" in said
 
 
+@pytest.mark.parametrize("missing", ["network-00002-of-00002.safetensors", "state.json", "weft.json"])
+def test_a_damaged_checkpoint_is_replaced_by_one_of_another_number_of_processes(missing, tmp_path):
+    in_threads(2, "tensor 2", lambda processes: save("bert", processes, tmp_path))
+    (tmp_path / "step-000005" / missing).unlink()
+    save("bert", Processes(device="cpu"), tmp_path)
+    names = sorted(file.name for file in (tmp_path / "step-000005").iterdir())
+    assert names == ["network.safetensors", "optimizer.safetensors", "state.json", "weft.json"]
+    assert differences("bert", Processes(device="cpu"), tmp_path)[1] == 0
+
+
 def test_a_full_disk_in_one_process_is_told_to_all_and_takes_nothing_away(tmp_path, monkeypatch):
     network, optimizers = start("adamw")
     run(network, optimizers, range(2))
@@ -99,6 +109,13 @@ def test_only_the_newest_and_the_best_stay(tmp_path):
     for step in range(1, 7):
         save_checkpoint(tmp_path, step, network, optimizers, keep=2, state={"best": 2})
     assert list_checkpoints(tmp_path) == [2, 5, 6]
+
+
+def test_a_later_checkpoint_which_was_skipped_takes_no_place_of_an_intact_one(tmp_path):
+    network, optimizers = start("adamw")
+    for step in (3, 8, 5):
+        save_checkpoint(tmp_path, step, network, optimizers, keep=2, state={})
+    assert list_checkpoints(tmp_path) == [3, 5, 8]
 
 
 def test_nothing_there_is_nothing_restored_and_another_model_is_refused(tmp_path):

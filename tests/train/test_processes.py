@@ -22,8 +22,9 @@ from weft.train.batches import StepBatches
 from weft.train.engine import piece_seed
 from weft.train.loop import Hooks, train
 from weft.train.optimizers import OptimizerSpec
+from weft.train.plan.trial import step_times
 from weft.train.pretrain import pretrain
-from weft.train.processes import Processes
+from weft.train.processes import Processes, default_pieces
 from weft.train.run_folder import claim
 from weft.train.schedules import Schedule
 from weft.train.spec import TrainSpec
@@ -152,6 +153,19 @@ def test_all_processes_stop_together_for_the_first_ones_reason(tmp_path):
     assert [(state.step, state.stopped) for state in run_as_processes(2, states)] == [(2, "enough")] * 2
 
 
+def test_measures_that_differ_in_the_last_digits_are_those_of_the_first(tmp_path):
+    """On two kinds of processors. Which checkpoint is best, and so when to save, must be the same in all."""
+
+    def states(processes):
+        losses = iter([1.0, 1.0 + 1e-9 * (1 - 2 * processes.rank), 1.0])
+        hooks = Hooks(measure=lambda: {"validation_loss": next(losses)})
+        return run(tmp_path / str(processes.rank), processes, spec(6, pieces=2), hooks=hooks)[1]
+
+    first, second = run_as_processes(2, states)
+    assert first == second
+    assert first.best == 2
+
+
 def test_validation_in_parts_is_validation_of_everything():
     network = weft.create("gpt2", **SHAPE, embedding_dropout=0.0, seed=1).network
     batches = [Counting().batch([sample], [0], 0) for sample in range(5)]
@@ -165,6 +179,17 @@ def test_more_pieces_than_samples_and_more_processes_than_pieces_are_refused(tmp
         run(tmp_path, settings=spec(pieces=13))
     with pytest.raises(RecipeError, match="4 pieces, fewer than the 5 processes"):
         run(tmp_path, Processes(0, 5, "cpu"), spec(pieces=4))
+
+
+@pytest.mark.parametrize(("world", "samples", "pieces"), [(1, 16, None), (2, 16, 8), (2, 5, 5), (9, 16, 9), (4, 3, 4)])
+def test_a_step_of_few_samples_has_fewer_pieces(world, samples, pieces):
+    assert default_pieces(world, samples) == pieces
+
+
+def test_a_step_is_timed_even_if_it_has_more_pieces_than_samples():
+    network, objective = weft.create("gpt2", **SHAPE, embedding_dropout=0.0, seed=1).network, Counting()
+    order = Order((len(objective),), (1.0,), 5)
+    assert step_times(network, [objective], order, spec(pieces=13), seconds=0.0, world=1) == []
 
 
 def test_dropout_differs_between_pieces():

@@ -16,6 +16,8 @@ from weft.train.batches import StepPiece
 from weft.train.build import _with_dropout
 from weft.train.engine import Engine
 from weft.train.optimizers import OptimizerSpec
+from weft.train.pending_checkpoint import PendingCheckpoint
+from weft.train.processes import Processes
 from weft.train.step import Step
 from weft.train.validation import validate
 
@@ -100,6 +102,20 @@ def test_in_bfloat16_every_family_without_a_bias_takes_the_kernel_for_variable_l
 def test_with_dropout_and_pieces_a_step_still_waits_once(family, gpu):
     train(network_of(family, dropout=0.1).to(gpu), gpu, torch.bfloat16, pieces=2)
     assert waits_of_steps() == [READ] * 2
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_waits_once_as_well(gpu, tmp_path):
+    network = network_of("gpt2").to(gpu)
+    pieces = [StepPiece(number, [batch_for(network).to(gpu, non_blocking=True)]) for number in range(2)]
+    before, after = (Engine(Step(network, HeadObjective()), OptimizerSpec(), pieces=2) for _ in range(2))
+    before.take_step(pieces, 0)
+    files = before.checkpoint_files()
+    PendingCheckpoint(tmp_path, 1, files, keep=1, state={}, processes=Processes(device=str(gpu))).finish()
+    after.restore_newest(tmp_path)
+    after.take_step(pieces, 1)  # brings the counts of steps back to the CPU
+    pretend_gpu.waits()
+    after.take_step(pieces, 2)
+    assert waits_of_steps() == [READ]
 
 
 @dataclass(frozen=True)

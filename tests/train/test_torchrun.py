@@ -18,10 +18,13 @@ from transformers import AutoModelForCausalLM
 
 import weft
 from kill_test import kill_and_compare, losses, wait, write_recipe
+from weft.commands.run import run_recipe
 from weft.errors import InputError
 from weft.model.packed import pack
+from weft.recipe.recipe import Recipe
 from weft.train import process_group
 from weft.train.process_group import ProcessGroup, ProcessLost, joined_processes
+from weft.train.run_folder import claim
 
 LAUNCHER = ["-m", "torch.distributed.run", "--nproc-per-node"]
 EXACT = ("pretrain.pieces=8", "pretrain.threads=1", "pretrain.clip=0.3")
@@ -129,10 +132,12 @@ def test_two_processes_finetune_to_the_bytes_of_one(tmp_path):
     assert losses(tmp_path / "two") == losses(tmp_path / "one")
 
 
-def test_distillation_in_several_processes_is_refused(place_of, tmp_path):
+def test_distillation_and_chains_in_several_processes_are_refused(place_of, tmp_path):
     place_of()
     with pytest.raises(InputError, match="weft distil works in one process"):
         weft.distil(tmp_path / "recipe.yml")
+    with pytest.raises(InputError, match="weft run works in one process"):
+        run_recipe(Recipe(), tmp_path, tmp_path / "run")
 
 
 def test_processes_end_with_their_torchrun(tmp_path):
@@ -149,7 +154,8 @@ def test_processes_end_with_their_torchrun(tmp_path):
         said = launcher.stderr.read()
     assert len(workers) == 2
     assert not left
-    assert said.count("Stopped at step") == 1
+    assert "weft: Stopped at step" in said  # by each: their store has ended with torchrun
+    assert "bug in weft" not in said
 
 
 def test_more_processes_than_pieces_are_one_sentence(tmp_path):
@@ -261,6 +267,25 @@ def test_a_first_process_that_falls_silent_is_noticed(monkeypatch):
     group = ProcessGroup(1, 2, "cpu", store=dist.HashStore())
     with pytest.raises(ProcessLost, match="has not heard of the first one"), group.first_goes_ahead():
         pass
+
+
+def test_a_folder_is_claimed_with_signs_of_life(tmp_path):
+    """The first process hashes the corpus, which may take longer than a step may."""
+    store = dist.HashStore()
+    group = ProcessGroup(0, 2, "cpu", store=store)
+    with claim(tmp_path / "run", Recipe(), tmp_path, resume=False, processes=group):
+        assert store.check(["beat"]) and store.check(["done/0"])
+
+
+class Gone(dist.HashStore):
+    """The first process kept it, and has ended."""
+
+    def check(self, names):
+        raise dist.DistNetworkError("Connection was likely closed.")
+
+
+def test_a_store_that_ended_with_the_first_process_hides_no_error():
+    process_group._fail_once(ProcessGroup(1, 2, "cpu", store=Gone()), ProcessLost("The others are gone."))
 
 
 def free_port():

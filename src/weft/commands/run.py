@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from weft.commands.compress_stages import card_of_chain, compression_in, prune_stage, quantize_stage, stage_recipe
-from weft.errors import RecipeError
+from weft.errors import InputError, RecipeError
 from weft.progress import say
 from weft.recipe.recipe import Recipe
+from weft.train.process_group import is_launched
 from weft.train.run_folder import MODEL, fingerprint, finished, locked_run, read_run
 
 Stage = Callable[..., dict[str, Any]]
@@ -22,6 +23,8 @@ _COMPRESSED = {"distil": None, "prune": None, "quantize": None, "compare": None}
 
 
 def run_recipe(recipe: Recipe, base: Path, folder: Path) -> dict[str, Any]:
+    if is_launched():
+        raise InputError("weft run works in one process. Start its stages weft pretrain and weft finetune by torchrun.")
     compression = compression_in(recipe)
     if recipe.pretrain is None and recipe.finetune is None and not compression:
         if recipe.corpus is None or recipe.corpus.build is None:

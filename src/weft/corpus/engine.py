@@ -62,14 +62,14 @@ def work_on(
             yield answer["figures"]
 
 
-def exit_process(code: Any) -> NoReturn:
-    """Ends the process with this exit code. After an error, daft's threads may still run and abort the interpreter
-    during shutdown, which would lose the code.
+def exit_process(code: Any, *, at_once: bool = False) -> NoReturn:
+    """Ends the process with this exit code; `at_once`: without the interpreter's shutdown. After an error, daft's
+    threads may still run and abort the interpreter during shutdown, which would lose the code.
     """
-    if code and "daft" in sys.modules:
+    if at_once or (code and "daft" in sys.modules):
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 1)
+        os._exit(code if isinstance(code, int) else int(code is not None))
     sys.exit(code)
 
 

@@ -155,7 +155,7 @@ def _memory_for(ready: Prepared, prompt: int, source: Ids | None, answers: Seque
         return 0
     pages = pages_for(prompt) + sum(pages_for(len(answer)) + 1 for answer in answers) + pages_for(len(source or ()))
     floats = PageShape.of_tokens(stack).numbers + (0 if source is None else PageShape.of_source(stack).numbers)
-    return 4 * floats * pages
+    return max(4, next(ready.network.parameters()).element_size()) * floats * pages
 
 
 def shared_prefix(rows: Sequence[Ids]) -> int:

@@ -133,7 +133,7 @@ class ExactAdamW(Optimizer):
                 if not state:
                     state["step"] = torch.zeros((), dtype=torch.float32)
                     state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
-                state["step"] += 1
+                state["step"] = state["step"].cpu() + 1  # of a checkpoint it comes to the GPU, where reading it waits
                 taken = float(state["step"])
                 numbers = (
                     rate / (1 - beta1**taken), 1 - rate * group["weight_decay"], beta1, beta2, group["eps"],

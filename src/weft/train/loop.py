@@ -50,7 +50,7 @@ class Hooks:
     # number of steps. The hook must save its answer, because a resumed run does not ask again.
     retime: Retime | None = None
     figures: Callable[[dict[str, float]], dict[str, float]] | None = None  # more figures, from the validation losses
-    # Replaces validation on batches. Its facts must include `validation_loss`, and be the same in every process.
+    # Replaces validation on batches. Its facts must include `validation_loss`; those of the first process count.
     measure: Callable[[], dict[str, float]] | None = None
     best_by: str | None = None  # the figure (higher is better) that decides on the best weights. None: the loss
     # After each validation, given the facts and the state: a reason to stop the run early, or None. The reason is
@@ -96,9 +96,12 @@ def train(
         spec = replace(spec, pieces=processes.data.world)
     if spec.samples < spec.pieces:
         parts = f"its {spec.pieces} pieces" if processes.is_exact else f"the {spec.pieces} processes"
-        raise RecipeError(f"A step has {spec.samples} samples, fewer than {parts}. Add some.")
+        raise RecipeError(f"A step has {spec.samples} samples, fewer than {parts}. Make the batch larger.")
     if spec.pieces < (world := processes.data.world):
-        raise RecipeError(f"A step has {spec.pieces} pieces, fewer than the {world} processes. Set more.")
+        pieces = "1 piece" if spec.pieces == 1 else f"{spec.pieces} pieces"
+        raise RecipeError(
+            f"A step has {pieces}, fewer than the {world} processes. Start fewer, or begin a new run with more pieces."
+        )
     loop = _Loop(network, objectives, spec, folder, validation, hooks or Hooks(), processes)
     if resume:
         loop.restore()
@@ -239,7 +242,8 @@ class _Loop:
 
     def _add_validation(self, facts: dict[str, Any], is_last: bool) -> None:
         step, every = self.state.step, self.spec.validate_every
-        facts |= self.hooks.measure() if self.hooks.measure else self._measure()
+        found = self.hooks.measure() if self.hooks.measure else self._measure()
+        facts |= self.processes.broadcast(found)  # on another processor the last digits may differ
         facts |= self.hooks.figures(facts) if self.hooks.figures is not None else {}
         self.state.judge(facts, self.hooks.best_by)
         if step < self.spec.steps:

@@ -78,7 +78,7 @@ class PendingCheckpoint:
         made, problem = None, None
         if self.processes.is_first:
             try:
-                made = str(new_folder(check_place(self.place, mark=STATE)))
+                made = str(new_folder(check_place(self.place, mark=_mark(self.place))))
             except FolderError as error:
                 self.error, problem = error, str(error)
         own = sum(file.bytes for file in self.files)
@@ -122,7 +122,8 @@ class PendingCheckpoint:
             with disk_errors(self.new):
                 (self.new / STATE).write_bytes(to_json(self.state))
                 (self.new / MANIFEST).write_bytes(to_json({"files": files | {STATE: file_entry(self.new / STATE)}}))
-                put_in_place(self.new, self.place, ours=())
+                # Of a damaged checkpoint of this step nothing stays: its parts may be those of other processes.
+                put_in_place(self.new, self.place, ours=("*",))
         except FolderError as error:
             self.error = error
         else:
@@ -140,6 +141,11 @@ class PendingCheckpoint:
             self.thread.join()
         if self.processes.is_first:
             shutil.rmtree(self.new, ignore_errors=True)
+
+
+def _mark(place: Path) -> str:
+    """The file that shows that a folder is a checkpoint. A damaged one may lack one of them."""
+    return MANIFEST if (place / MANIFEST).exists() else STATE
 
 
 class CheckpointWriter:
@@ -185,8 +191,10 @@ class CheckpointWriter:
 
 
 def remove_older(folder: Path, step: int, keep: int, best: int | None) -> None:
-    """Checkpoints other than the newest `keep`, the one of this step and the best."""
-    older = [number for number in list_checkpoints(folder) if number != step]
+    """Checkpoints before this step other than the newest and the best; `keep` stay, with that of this step. Later ones
+    are damaged, or the run would have gone on from them.
+    """
+    older = [number for number in list_checkpoints(folder) if number < step]
     for number in sorted(older, reverse=True)[keep - 1 :]:
         if number != best:
             shutil.rmtree(folder / f"step-{number:06}", ignore_errors=True)

@@ -20,7 +20,7 @@ from weft.interchange.folder import write_model
 from weft.model.network import count_parameters
 from weft.objectives.objective import Batch
 from weft.recipe.model import TokenizerSection
-from weft.recipe.pretrain import PretrainPlan, PretrainSection
+from weft.recipe.pretrain import PretrainPlan
 from weft.recipe.recipe import Recipe
 from weft.threads import thread_count_restored, use_threads
 from weft.tokenizer.tokenizer import Tokenizer
@@ -119,16 +119,10 @@ def prepared_run(
         )
         plan = load_run_plan(folder, goal.model) if resume or not processes.is_first else None
         if plan is None:
-            plan = make_run_plan(goal.model, _with_pieces(goal.settings, processes), inputs, goal.budget, deadline)
+            plan = make_run_plan(goal.model, goal.settings, inputs, goal.budget, deadline)
             save_run_plan(folder, recipe, base, plan.model, plan.settings)
     use_threads(plan.settings.threads)  # the number the run began with: the last bits of a product depend on it
     return PreparedRun(recipe, base, folder, inputs, plan, processes)
-
-
-def _with_pieces(settings: PretrainSection, processes: Processes) -> PretrainSection:
-    if settings.pieces is not None or processes.data.world == 1:
-        return settings
-    return settings.model_copy(update={"pieces": processes.data.default_pieces()})
 
 
 def _tokenizer(

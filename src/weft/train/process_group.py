@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
@@ -293,11 +293,12 @@ def _connect(group: ProcessGroup, backends: str) -> None:
 def _fail_once(group: ProcessGroup, error: WeftError) -> None:
     """A mistake that every process finds is reported by the first one only."""
     failed = "failed"
-    if group.is_first:
-        group.store.set(failed, "yes")
-        return
-    until = time.monotonic() + _FAILED_SECONDS
-    while time.monotonic() < until:
-        if group.store.check([failed]):
-            raise SystemExit(error.exit_code) from None
-        time.sleep(0.05)
+    with suppress(RuntimeError):  # the store may have ended with the first process, or with torchrun
+        if group.is_first:
+            group.store.set(failed, "yes")
+            return
+        until = time.monotonic() + _FAILED_SECONDS
+        while time.monotonic() < until:
+            if group.store.check([failed]):
+                raise SystemExit(error.exit_code) from None
+            time.sleep(0.05)

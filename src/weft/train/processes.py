@@ -30,6 +30,11 @@ PIECES = 8  # of a step, if several processes share it
 _T = TypeVar("_T")
 
 
+def default_pieces(world: int, samples: int) -> int | None:
+    """Of a step of so many samples. Any number of processes up to this reaches the same result."""
+    return None if world == 1 else max(min(PIECES, samples), world)
+
+
 def alone(recipe: Recipe) -> "Processes":
     """A single process, on the device that the recipe names."""
     return Processes().on("auto" if recipe.processes is None else recipe.processes.device)
@@ -91,10 +96,6 @@ class Processes:
     def join(self, ranks: Sequence[int]) -> "Processes":
         """Some of the processes. All must ask for the same groups in the same order."""
         return self
-
-    def default_pieces(self) -> int:
-        """That a step is cut into. Any number of processes up to this reaches the same result."""
-        return 1 if self.world == 1 else max(PIECES, self.world)
 
     def own_pieces(self, pieces: int, rank: int | None = None) -> range:
         """The pieces of a step that this process computes, or that of another rank: neighbours, and evenly shared. With

@@ -61,7 +61,8 @@ def claim(
     """
     processes = processes or Processes()
     if not processes.is_first:
-        processes.barrier()
+        with processes.first_goes_ahead():
+            pass
         yield
         return
     if folder.exists() and not folder.is_dir():
@@ -69,8 +70,8 @@ def claim(
     if not read_run(folder):
         _check_is_free(folder)
     with locked_run(folder):
-        _begin(folder, recipe, base, resume=resume)
-        processes.barrier()
+        with processes.first_goes_ahead():  # hashing a large corpus may take an hour
+            _begin(folder, recipe, base, resume=resume)
         yield
 
 

@@ -85,7 +85,8 @@ def _train_and_judge(recipe: Recipe, given: FinetuneInputs, folder: Path, *, res
         plan = _plan(recipe, given, built, input_spec, inputs, folder, resume=resume or not is_first)
     use_threads(plan.threads)  # the number the run began with: the last bits of a product depend on it
     given.processes.say(_plan_in_words(built, plan, given.splits))
-    untuned = _untuned_answers(given, built, input_spec, inputs, plan) if is_first else None
+    with given.processes.first_goes_ahead():  # the others wait, however long it takes
+        untuned = _untuned_answers(given, built, input_spec, inputs, plan) if is_first else None
     runs = []
     for seed in range(plan.seed, plan.seed + plan.seeds):
         place = folder if plan.seeds == 1 else seed_folder(folder, seed)
@@ -95,7 +96,7 @@ def _train_and_judge(recipe: Recipe, given: FinetuneInputs, folder: Path, *, res
         if is_first:
             write_task_model(given.task, built, input_spec, place / MODEL, recipe, results)
         runs.append(SeedRun(results, place))
-    with given.processes.first_goes_ahead():  # the others wait, however long it takes
+    with given.processes.first_goes_ahead():
         judged = _judge(recipe, given, runs, untuned, folder) if is_first else {}
     return given.processes.broadcast(judged)
 

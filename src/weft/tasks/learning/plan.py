@@ -26,7 +26,7 @@ from weft.train.budget import Budget, read_budget, steps_of
 from weft.train.optimizers import OptimizerSpec
 from weft.train.plan.trial import Precision, faster_precision, step_times
 from weft.train.pretrain_inputs import loop_settings
-from weft.train.processes import Processes
+from weft.train.processes import Processes, default_pieces
 from weft.train.schedules import Schedule
 from weft.train.spec import TrainSpec
 from weft.train.validation import validate
@@ -78,8 +78,8 @@ def make_finetune_plan(
     """
     processes = processes or Processes()
     plan = _with_defaults(section, base, task, network, len(inputs), length)
-    if plan.pieces is None and processes.world > 1:
-        plan = plan.model_copy(update={"pieces": min(processes.default_pieces(), plan.batch)})
+    if plan.pieces is None:
+        plan = plan.model_copy(update={"pieces": default_pieces(processes.world, plan.batch)})
     times: dict[Precision, list[float]] = {}
 
     def time_steps(precision: Precision) -> list[float]:

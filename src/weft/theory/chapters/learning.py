@@ -66,7 +66,7 @@ w_t &= w_{t-1} - \eta \left(\frac{\hat m_t}{\sqrt{\hat v_t} + \epsilon} + \lambd
 \end{aligned}
 """,
             (
-                SourceLines("weft.train.exact_update:ExactAdamW.step", 'state["step"] +=', "numbers ="),
+                SourceLines("weft.train.exact_update:ExactAdamW.step", 'state["step"] = state', "numbers ="),
                 SourceLines("weft.train.exact_update:_adamw_by_torch"),
             ),
             (adamw,),

@@ -30,6 +30,7 @@ from weft.train.plan.scaling import (
 )
 from weft.train.plan.trial import Cost, compiling_pays, measure_cost, precision_for
 from weft.train.pretrain_inputs import PretrainInputs
+from weft.train.processes import default_pieces
 from weft.train.validation import tokens_read
 
 _MOST_VALIDATIONS, VALIDATION_TOKENS = 20, 100_000  # in a run, and tokens in each; at most
@@ -68,7 +69,7 @@ def make_run_plan(
     if deadline is None:
         tokens = _tokens_of(budget, settings.batch_tokens or _BATCH_TOKENS, inputs)
         model = best_size(_sizes(model, inputs), inputs.tokenizer.vocabulary, tokens * _token_worth(inputs))
-        plan = _with_rates(settings, length, model, _width(model, inputs))
+        plan = _with_rates(settings, length, model, inputs)
         samples = max(1, plan.batch_tokens // length)
         epoch = sum(map(len, inputs.objectives("train", plan)))
         steps = steps_of(budget, batch_tokens=samples * length, samples=samples, epoch_samples=epoch)
@@ -140,7 +141,7 @@ def _plan_for_time(
     settings = settings.model_copy(update={"batch_tokens": batch})
 
     def chosen_for(size: ModelSection) -> PretrainPlan:
-        return _with_rates(settings, length, size, _width(size, inputs))
+        return _with_rates(settings, length, size, inputs)
 
     def measure(size: ModelSection) -> Cost:
         seconds = min(5.0, 0.03 * (deadline - time.monotonic()))
@@ -191,16 +192,18 @@ def fewest_steps(settings: PretrainSection, model: ModelSection) -> int:
     return MASKED_STEPS if is_masked and model.path is None else 1
 
 
-def _with_rates(settings: PretrainSection, length: int, model: ModelSection, width: int) -> PretrainPlan:
+def _with_rates(settings: PretrainSection, length: int, model: ModelSection, inputs: PretrainInputs) -> PretrainPlan:
     """The plan with sequence length, batch and learning rates, but not yet the steps."""
     if model.family == "lstm" and settings.optimizer == "muon":  # it has no matrices for Muon
         settings = settings.model_copy(update={"optimizer": "adamw"})
     rate, matrix_rate = RATES["lstm" if model.family == "lstm" else settings.optimizer]
+    batch = settings.batch_tokens or max(_BATCH_TOKENS, 16 * length)
     values: dict[str, Any] = {
         "sequence_length": length,
-        "batch_tokens": max(_BATCH_TOKENS, 16 * length),
+        "batch_tokens": batch,
+        "pieces": default_pieces(inputs.world, batch // length),
         # AdamW's best rate falls with the width. Muon's does not: its update has the same size in all directions.
-        "learning_rate": float(f"{rate * (128 / width) ** 0.5:.2g}"),
+        "learning_rate": float(f"{rate * (128 / _width(model, inputs)) ** 0.5:.2g}"),
         "matrix_rate": matrix_rate,
         "decay": _DECAY if settings.schedule == "wsd" else None,
         "precision": "float32",

@@ -128,7 +128,8 @@ def step_times(
     """Seconds of each of some training steps. They change the network. With several processes, only the share of one
     is computed; what they send each other is not measured.
     """
-    spec = replace(spec, samples=max(1, spec.samples // world), pieces=max(1, spec.pieces // world))
+    samples = max(1, spec.samples // world)
+    spec = replace(spec, samples=samples, pieces=min(max(1, spec.pieces // world), samples))
     step_of_network = Step(network.train(), objectives[0], spec.precision)
     engine = Engine(step_of_network, spec.optimizer, clip=spec.clip, seed=spec.seed, pieces=spec.pieces)
     pieces_of = StepBatches(objectives, order, spec)
