@@ -85,10 +85,14 @@ def _row(task: str, number: int) -> dict[str, Any]:
         case "intent":
             words, tags = ("turn on the kitchen lamp", "O O O B-room O") if is_good else ("play jazz", "O B-genre")
             return {"words": words.split(), "tags": tags.split(), "intent": "light" if is_good else "music"}
+        case "embed":
+            return {"text": praise, "second": f"{who} saw film {number}"}
     raise ValueError(task)
 
 
-TASKS = ("classify", "several", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent")
+TASKS = (
+    "classify", "several", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent", "embed",
+)  # fmt: skip
 GOLDS = ("label", "score", "tags", "answers", "target", "intent")
 
 

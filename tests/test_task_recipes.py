@@ -19,6 +19,7 @@ LEAST = {
     "classify": ("accuracy", 0.6),
     "pair": ("accuracy", 0.5),
     "similarity": ("spearman", 0.5),
+    "embed": ("mrr", 0.5),
     "tag": ("f1", 0.5),
     "answer": ("f1", 0.2),
     "translate": ("chrf", 50),

@@ -7,6 +7,7 @@
     model.generate("Once upon a time")       # text
     model.predict(["one text", "another"])   # a fine-tuned model's answers
     model.embed(["one text", "another"])     # a vector per text
+    weft.SearchIndex.build(model, texts)     # then .search("a question")
     weft.evaluate(model, "test.tsv")         # how good it is
     weft.prune(model, "folder", speedup="2x")  # fewer layers, neurons, heads
     weft.quantize(model, "folder", bits=8)   # int8 or int4 weights
@@ -27,6 +28,7 @@ from weft.version import VERSION
 if TYPE_CHECKING:
     from weft.api.fill import Filled
     from weft.api.model import Model, create, load
+    from weft.api.search import SearchIndex
     from weft.commands.compare import compare_folders as compare
     from weft.commands.evaluate import evaluate_model as evaluate
     from weft.commands.export import import_file as import_gguf
@@ -41,7 +43,7 @@ prepare_openmp()  # before torch is imported
 
 __version__ = VERSION
 __all__ = [
-    "Filled", "FolderError", "InputError", "Model", "RecipeError", "WeftError",
+    "Filled", "FolderError", "InputError", "Model", "RecipeError", "SearchIndex", "WeftError",
     "compare", "create", "distil", "evaluate", "export", "finetune", "import_gguf", "load", "pretrain", "prune",
     "quantize",
 ]  # fmt: skip
@@ -49,6 +51,7 @@ __all__ = [
 _LAZY = {
     "Filled": "api.fill:Filled",
     "Model": "api.model:Model",
+    "SearchIndex": "api.search:SearchIndex",
     "create": "api.model:create",
     "load": "api.model:load",
     "pretrain": "commands.stages:pretrain_recipe",

@@ -23,6 +23,7 @@ from weft.commands.page_options import watch_page
 from weft.commands.printing import as_json_line, print_facts, print_lines, print_next, silent_beside_first
 from weft.commands.prune import prune
 from weft.commands.quantize import quantize
+from weft.commands.search_options import search
 from weft.commands.serve_options import serve
 from weft.commands.theory import theory
 from weft.errors import InputError, WeftError
@@ -152,11 +153,11 @@ def finetune(
 ) -> None:
     """Train a model for a task (classify, tag, answer, translate …) and compare it with a baseline."""
     from weft.commands.stages import finetune_recipe
-    from weft.commands.tasks import print_judged
+    from weft.commands.tasks import predict_command, print_judged
 
     results = finetune_recipe(recipe, settings or (), output=output, resume=resume)
     print_judged(results, as_json=as_json)
-    print_next(f"weft predict {results.model} TEXT", quiet=as_json)
+    print_next(predict_command(results), quiet=as_json)
 
 
 @app.command()
@@ -319,7 +320,7 @@ def generate(
     )  # fmt: skip
 
 
-for command in (distil, serve, export, prune, quantize, compare, theory):
+for command in (search, distil, serve, export, prune, quantize, compare, theory):
     app.command()(command)
 app.command("page")(watch_page)
 app.command("import")(import_model)

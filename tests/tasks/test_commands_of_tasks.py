@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 ANSWER = {  # what an answer has
     "classify": {"label", "score"}, "several": {"labels"}, "pair": {"label", "score"}, "similarity": {"score"},
+    "embed": {"score"},
     "tag": {"words", "tags", "entities"}, "answer": {"answer", "score", "start", "end"}, "translate": {"text"},
     "summarize": {"text"}, "reply": {"text"}, "intent": {"intent", "score", "slots", "tags"},
 }  # fmt: skip
@@ -281,7 +282,8 @@ def test_a_foreign_tagger_is_wrong_where_it_does_not_have_the_tag(foreign, tmp_p
 @pytest.mark.parametrize(("name", "options", "reason"), [
     ("masked", [], "has a masked head, which fits no task. Tune it for one with weft finetune"),
     ("masked", ["--task", "translate"], "has a masked head, which fits no task"),
-    ("bare", [], "fits no task"), ("t5-classes", [], "has a sequence head, which fits no task"),
+    ("bare", ["--task", "classify"], "cannot do classify: its head fits embed"),
+    ("t5-classes", [], "has a sequence head, which fits no task"),
     ("causal", [], "name its task with --task"), ("seq2seq", [], "name its task with --task"),
     ("seq2seq", ["--task", "classify"], "cannot do classify: its head fits translate, summarize, reply"),
     ("speechless", [], "has no tokenizer"), ("albert", [], "'albert' is not supported"),

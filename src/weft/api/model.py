@@ -19,7 +19,7 @@ from weft.generate.start_end_tokens import StartEndTokens, read_start_end_tokens
 from weft.generate.writer import Writer
 from weft.interchange.folder import Description, config_files_of, save_format, why_own_format, write_model
 from weft.model.families import design
-from weft.model.heads import mean_of_each
+from weft.model.heads import pooled
 from weft.model.network import create_network
 from weft.progress import say
 from weft.tasks.catalog import side_files
@@ -182,9 +182,8 @@ class Model(LoadedModel):
         ids = self.tokenizer.encode_many(texts, min(limits, default=None))
         if empty := [i for i, sequence in enumerate(ids) if not sequence]:
             raise InputError(f"Text {empty[0]} has no tokens, so it has no vector.")
-        pick = {"mean": mean_of_each, "first": lambda hidden, batch: hidden[batch.first]}
-        pick["last"] = lambda hidden, batch: hidden[batch.last]
-        rows = arrays_of(self.network, ids, None, None, pick[self.pooling.kind], one_row=True)
+        kind = self.pooling.kind
+        rows = arrays_of(self.network, ids, None, None, lambda x, batch: pooled(x, batch, kind), one_row=True)
         vectors = np.stack(rows) if rows else np.zeros((0, self.network.width), np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.pooling.normalize else vectors
 

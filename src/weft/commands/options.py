@@ -37,6 +37,7 @@ CorpusFolder = Annotated[Path | None, _output("The folder to write.")]
 RunFolder = Annotated[Path | None, _output("The run folder. Default: runs/NAME.")]
 ReportFolder = Annotated[Path | None, _output("A folder for report.html and report.json.")]
 AnswerFile = Annotated[Path | None, _output("A file for the predictions (.jsonl).")]
+FoundPage = Annotated[Path | None, _output("An HTML page with the passages.")]
 
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder.")]
 RecipeFile = Annotated[Path, typer.Argument(help="A recipe (.yml).")]

@@ -1,6 +1,6 @@
 """`weft evaluate` and `weft predict` for models that have a task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from weft.progress import say
 from weft.recipe.finetune import DataSection
 from weft.sources.places import locate
 from weft.sources.standard_input import is_standard_input
+from weft.tasks.catalog import TASKS
 from weft.tasks.given_data import given_columns, given_section, read_given
 from weft.tasks.judging.brief import brief_lines
 from weft.tasks.judging.evaluation import evaluate_on, require_packages, training_facts
@@ -73,6 +74,13 @@ def evaluate_task(
 def print_judged(results: dict[str, Any], *, as_json: bool) -> None:
     """The results of a model that was judged at its task: in full as JSON, or in brief for people."""
     print(as_json_line(results) if as_json else escape_controls("\n".join(brief_lines(results))))
+
+
+def predict_command(results: Mapping[str, Any]) -> str:
+    """How the tuned model is asked: weft predict MODEL TEXT SECOND for a task that reads pairs."""
+    roles = given_roles(TASKS[results["task"]])
+    texts = ["TEXT" if len(roles) == 1 else role.upper() for role in roles]
+    return " ".join(["weft predict", str(results["model"]), *texts])
 
 
 def _load(folder: Path, task: str | None, precision: str | None) -> Model:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.errors import FolderError
-from weft.folders import read_json
+from weft.folders import read_json, to_json
 
 POOLING_FILES = (
     "modules.json",
@@ -28,6 +28,7 @@ _POOLING_KINDS: dict[str, PoolingKind] = {
     "cls": "first",
     "lasttoken": "last",
 }
+_FLAGS = {kind: key for key, kind in _POOLING_KINDS.items() if key.startswith("pooling_mode")}
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,28 @@ class Pooling:
     normalize: bool = False  # to length 1
     most_tokens: int | None = None
     files: dict[str, bytes] = field(default_factory=dict, repr=False)
+
+    def to_files(self, width: int) -> dict[str, bytes]:
+        """A folder with these files opens in sentence-transformers."""
+        modules = ["Transformer", "Pooling", *(["Normalize"] if self.normalize else [])]
+        listed = [
+            {
+                "idx": number,
+                "name": str(number),
+                "path": f"{number}_{kind}" if number else "",
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for number, kind in enumerate(modules)
+        ]
+        flags = {key: key == _FLAGS[self.kind] for key in _FLAGS.values()}
+        limits = {"max_seq_length": self.most_tokens, "do_lower_case": False}
+        found = {
+            "modules.json": listed,
+            "1_Pooling/config.json": {"word_embedding_dimension": width, **flags},
+            "sentence_bert_config.json": limits,
+            "config_sentence_transformers.json": {"similarity_fn_name": "cosine"},
+        }
+        return {name: to_json(content) for name, content in found.items()}
 
 
 def read_pooling(folder: Path) -> Pooling:

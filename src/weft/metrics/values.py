@@ -11,10 +11,19 @@ def value_figures(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
     gold, predicted = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
     check_pairs(gold, predicted)
     return {
-        "pearson": _correlation(gold, predicted),
-        "spearman": _correlation(_ranks(gold), _ranks(predicted)),
+        **order_figures(gold, predicted),
         "rmse": float(np.sqrt(np.mean((predicted - gold) ** 2))),
         "mae": float(np.abs(predicted - gold).mean()),
+    }
+
+
+def order_figures(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
+    """The metrics that do not depend on the scale of the predictions."""
+    gold, predicted = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
+    check_pairs(gold, predicted)
+    return {
+        "pearson": _correlation(gold, predicted),
+        "spearman": _correlation(rank_of_each(gold), rank_of_each(predicted)),
     }
 
 
@@ -25,7 +34,7 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.clip((a / np.linalg.norm(a)) @ (b / np.linalg.norm(b)), -1, 1))
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
+def rank_of_each(values: np.ndarray) -> np.ndarray:
     """Ranks from 1. Ties share their mean rank."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[place]

@@ -24,6 +24,7 @@ from weft.model.norm import NormSpec, make_norm
 from weft.model.packed import Packed
 
 HeadKind = Literal["masked", "causal", "seq2seq", "next-sentence", "sequence", "token", "span", "pooler"]
+PoolKind = Literal["every", "first", "last", "mean"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class DenseSpec:
 class HeadSpec:
     kind: HeadKind
     outputs: int  # vocabulary size or labels; 0: no output layer (BERT's pooler alone)
-    pool: Literal["every", "first", "last", "mean"] = "every"
+    pool: PoolKind = "every"
     dense: DenseSpec | None = None
     bias: Literal["trained", "fixed", "none"] = "trained"
     tied: bool = False  # the output matrix is the token embedding
@@ -77,7 +78,7 @@ class Head(nn.Module):
     def prepare(self, hidden_TW: Tensor, batch: Packed, rows: Tensor | None = None) -> Tensor:
         """The input of the output layer. `loss.vocabulary_loss` fuses the output layer with the loss."""
         x = hidden_TW if rows is None else hidden_TW[rows]
-        x = self._pool(x, batch)
+        x = pooled(x, batch, self.spec.pool)
         if self.dense is not None:
             x = activate(self._multiply(self.dense, self.dense_dropout(x)), self.spec.dense.activation)
         if self.norm is not None:
@@ -90,16 +91,18 @@ class Head(nn.Module):
         fast = None if self.fast is None else self.fast(linear, x)
         return linear(x) if fast is None else fast
 
-    def _pool(self, x: Tensor, batch: Packed) -> Tensor:
-        match self.spec.pool:
-            case "every":
-                return x
-            case "first":
-                return x[batch.first]
-            case "last":
-                return x[batch.last]
-            case "mean":
-                return mean_of_each(x, batch)
+
+def pooled(x_TW: Tensor, batch: Packed, kind: PoolKind) -> Tensor:
+    """A row per sequence, (S, W); with "every", a row per token as before."""
+    match kind:
+        case "every":
+            return x_TW
+        case "first":
+            return x_TW[batch.first]
+        case "last":
+            return x_TW[batch.last]
+        case "mean":
+            return mean_of_each(x_TW, batch)
 
 
 def mean_of_each(x_TW: Tensor, batch: Packed) -> Tensor:

@@ -8,7 +8,9 @@ from weft.recipe.model import ModelSection
 from weft.recipe.section import GradientClip, Section, StepPieces, TrainingPrecision, WarmUp
 
 Paths = str | list[str]
-TaskName = Literal["classify", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent"]
+TaskName = Literal[
+    "classify", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent", "embed"
+]
 
 
 RowFormat = Literal["csv", "tsv", "jsonl", "json", "parquet", "conll", "conllu", "text"]
@@ -30,6 +32,9 @@ class DataSection(Section):
         None, description="column of the label; or a list of columns, one per label, with 1 and 0"
     )
     score: str | None = Field(None, description="column of the similarity score")
+    negative: str | None = Field(
+        None, description="for the task embed: column of a text that must be unlike the first text"
+    )
     words: str | None = Field(None, description="column of the words to tag")
     tags: str | None = Field(None, description="column of the tags, one per word")
     context: str | None = Field(None, description="column of the text that holds the answer")
@@ -59,7 +64,7 @@ class DataSection(Section):
     def named_columns(self) -> dict[str, str | list[str]]:
         """The columns that the recipe names, by role."""
         roles = ("text", "second", "label", "score", "words", "tags", "context", "question", "answers")
-        named = {role: getattr(self, role) for role in (*roles, "source", "target", "intent")}
+        named = {role: getattr(self, role) for role in (*roles, "source", "target", "intent", "negative")}
         return {role: column for role, column in named.items() if column is not None}
 
 

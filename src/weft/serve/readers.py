@@ -20,7 +20,7 @@ from weft.api.arrays import check_sequence
 from weft.api.fill import filled_in, read_masks
 from weft.api.model import Model
 from weft.errors import InputError
-from weft.model.heads import mean_of_each
+from weft.model.heads import pooled
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.serve.rewriting import Rewriter
@@ -93,11 +93,7 @@ class VectorReader:
         return list(engine.post_process(encoding).ids)
 
     def read(self, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
-        if self.pooling.kind == "mean":
-            rows = mean_of_each(hidden, packed)
-        else:
-            rows = hidden[packed.first if self.pooling.kind == "first" else packed.last]
-        vectors = rows.float().cpu().numpy()
+        vectors = pooled(hidden, packed, self.pooling.kind).float().cpu().numpy()
         return list(unit_vectors(vectors) if self.pooling.normalize else vectors)
 
 

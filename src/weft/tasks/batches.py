@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from weft.model.packed import Packed, group_by_tokens, order_by_length, pack
 from weft.progress import Gauge
 from weft.tasks.example import Input
@@ -13,7 +15,11 @@ def pack_inputs(inputs: Sequence[Input]) -> Packed:
     segments = [one.segments for one in inputs]
     known = [row for row in segments if row is not None]
     # Without special tokens, a text of control characters has no tokens at all.
-    return pack([one.ids if len(one.ids) else [0] for one in inputs], known if known else None)
+    return pack([row if len(row) else [0] for one in inputs for row in _sequences(one)], known if known else None)
+
+
+def _sequences(one: Input) -> list[np.ndarray]:
+    return np.split(one.ids, np.cumsum(one.parts)[:-1]) if one.parts else [one.ids]
 
 
 def groups(inputs: Sequence[Input], most_tokens: int = ANSWERED_TOKENS) -> Iterator[list[int]]:

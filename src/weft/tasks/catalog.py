@@ -9,6 +9,7 @@ from weft.interchange.folder import Description
 from weft.model.network import Network
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify
+from weft.tasks.embed import EmbedTask
 from weft.tasks.intent import Intent
 from weft.tasks.pair import Pair
 from weft.tasks.reply import Reply
@@ -18,7 +19,8 @@ from weft.tasks.tag import Tag
 from weft.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (Classify, Pair, Similarity, Tag, Answer, Translate, Summarize, Reply, Intent)
+    task.name: task
+    for task in (Classify, Pair, Similarity, Tag, Answer, Translate, Summarize, Reply, Intent, EmbedTask)
 }
 
 

@@ -33,3 +33,4 @@ class Input:
     segments: np.ndarray | None = None
     targets: Any = None  # gold values for the loss, and positions needed to read the prediction
     was_cut: bool = False  # the text does not fit into one input
+    parts: tuple[int, ...] = ()  # lengths of the sequences in `ids` that the network reads apart. Empty: one sequence

@@ -135,9 +135,10 @@ class LoadedModel:
     def required_task(self) -> Task:
         """Raises InputError if the model has no task."""
         try:
-            return known_task(self.network, self.description, self.facts.get("task"), self._task_name)
+            task = known_task(self.network, self.description, self.facts.get("task"), self._task_name)
         except InputError as error:
             raise self._in_folder(error) from None
+        return task.with_pooling(self.pooling)
 
     def for_task(self, name: str | None) -> "LoadedModel":
         """This model doing another task that its head fits; it shares the weights."""

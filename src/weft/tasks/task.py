@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from weft.interchange.folder import Description
+from weft.interchange.pooling import Pooling
 from weft.metrics.bootstrap import Interval
 from weft.metrics.judged import Judged
 from weft.model.families import Family
@@ -148,6 +149,10 @@ class Task(ABC):
 
     def for_model(self, head: str, spec: InputSpec, train: Sequence[Example], section: FinetuneSection) -> Self:
         """With what depends on the model: its head, and the longest text to write."""
+        return self
+
+    def with_pooling(self, pooling: Pooling) -> Self:
+        """With the pooling of the model's folder, for tasks that compare text vectors."""
         return self
 
     def check_model(self, spec: InputSpec, example: Example) -> None:  # noqa: B027 (most fit any model with the head)

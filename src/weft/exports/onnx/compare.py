@@ -14,7 +14,7 @@ from weft.exports.onnx.runtime import GraphReader, GraphWriter
 from weft.exports.onnx.write import GRAPH_FOLDER
 from weft.exports.samples import PLAIN_GREEDY, sample_sequences
 from weft.exports.target import Comparison
-from weft.model.heads import mean_of_each
+from weft.model.heads import pooled
 from weft.model.packed import Packed
 
 _NEW_TOKENS, _PROMPT_TOKENS = 64, 8
@@ -109,8 +109,7 @@ def outputs_of_weft(model: Model, rows: Sequences, segments: Sequences | None = 
         else:
             found[output_name(network, kind)] = logits
     if not gives_logits(network):
-        pick = {"mean": mean_of_each, "first": lambda x, batch: x[batch.first], "last": lambda x, batch: x[batch.last]}
-        vectors = arrays(pick[model.pooling.kind], one_row=True)
+        vectors = arrays(lambda x, batch: pooled(x, batch, model.pooling.kind), one_row=True)
         if model.pooling.normalize:
             vectors = [vector / np.linalg.norm(vector) for vector in vectors]
         found |= {"last_hidden_state": arrays(lambda x, batch: x, one_row=False), "sentence_embedding": vectors}

@@ -78,6 +78,12 @@ def pair_similarity(pieces: WordVectors, firsts: Sequence[str], seconds: Sequenc
     return np.stack([_total(first.multiply(second)), *ratios, *(count / 4 for count in counts)], axis=1)
 
 
+def pair_vectors(known: Sequence[str], firsts: Sequence[str], seconds: Sequence[str]) -> tuple[Any, Any]:
+    """TF-IDF vectors of character n-grams, sparse, of length 1. `known`: texts that tell how rare an n-gram is."""
+    pieces = WordVectors.fit(known, pieces_of)
+    return pieces.of(firsts), pieces.of(seconds)
+
+
 def _features(pieces: WordVectors, words: WordVectors, firsts: Sequence[str], seconds: Sequence[str]) -> Any:
     """(pairs, 8 + 2 · features), sparse: similarity, words in both texts, words in the second only."""
     sparse = needs("scipy.sparse", *SKLEARN_PURPOSE)

@@ -43,7 +43,7 @@ def is_alone(task: Task, texts: Any) -> bool:
     return isinstance(texts, str | dict) or (takes_tuple and isinstance(texts, tuple))
 
 
-def given_roles(task: Task) -> list[str]:
+def given_roles(task: Task | type[Task]) -> list[str]:
     """The roles that a prediction needs: all but those of the gold labels."""
     return [role for role in task.roles if role not in task.gold_roles]
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from weft.interchange.pooling import Pooling, read_pooling
-from weft.model.heads import mean_of_each
+from weft.model.heads import pooled
 from weft.model.network import Network
 from weft.model.packed import group_by_tokens, order_by_length, pack
 from weft.progress import say
@@ -83,11 +83,7 @@ def embed_texts(
             picked = [order[i] for i in part]
             batch = pack([ids[i] for i in picked]).to(device)
             hidden = network(batch)
-            if pooling.kind == "mean":
-                rows = mean_of_each(hidden, batch)
-            else:
-                rows = hidden[batch.first if pooling.kind == "first" else batch.last]
-            found[picked] = rows.float().cpu().numpy()
+            found[picked] = pooled(hidden, batch, pooling.kind).float().cpu().numpy()
     if pooling.normalize:
         found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
     return found[[known[text] for text in texts]]

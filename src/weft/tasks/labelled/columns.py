@@ -60,7 +60,8 @@ COLUMN_ROLES: dict[str, ColumnRole] = {
 _PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
     ("text", "second"): (
         "sentence1 sentence2", "premise hypothesis", "question1 question2", "text_a text_b", "text1 text2",
-        "sentence_a sentence_b", "question sentence", "query passage", "query document",
+        "sentence_a sentence_b", "question sentence", "query passage", "query document", "anchor positive",
+        "query positive", "question context",
     ),
     ("source", "target"): (
         "source target", "src tgt", "prompt response", "prompt completion", "instruction output", "input output",

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from weft.errors import RecipeError
+from weft.interchange.pooling import Pooling, read_pooling
 from weft.model.network import Architecture
 from weft.model.positions import longest
 from weft.recipe.finetune import FinetuneSection
@@ -59,8 +60,9 @@ class FinetuneInputs:
 
     def fitted_to(self, built: Built, input_spec: InputSpec) -> "FinetuneInputs":
         """With the task's settings that depend on the model and its tokenizer."""
-        train = self.splits.train.examples
-        return replace(self, task=self.task.for_model(built.description.head, input_spec, train, self.section))
+        train, model = self.splits.train.examples, self.section.model
+        task = self.task.with_pooling(read_pooling(self.base / model) if isinstance(model, str) else Pooling())
+        return replace(self, task=task.for_model(built.description.head, input_spec, train, self.section))
 
     def training_inputs(self, saved: Architecture, input_spec: InputSpec) -> list[Input]:
         """What the network reads. Raises InputError if it does not fit, or if the model cannot do the task."""

@@ -50,6 +50,4 @@ def write_task_model(
 
 def copy_model(source: Path, folder: Path) -> None:
     with replace_folder(folder, mark="config.json", ours=MODEL_FILES) as new:
-        for file in source.iterdir():
-            if file.is_file():
-                shutil.copyfile(file, new / file.name)
+        shutil.copytree(source, new, dirs_exist_ok=True)
