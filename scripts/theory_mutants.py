@@ -29,6 +29,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import weft  # isort: skip  # before torch
+import pytest
 from hypothesis import Phase, settings
 
 import weft.compiled
@@ -98,15 +99,15 @@ def judge(entry: GuideEntry, test: Callable[[], None], show_all: bool) -> list[s
 def is_caught(mutant: Mutant, test: Callable[[], None]) -> bool:
     before = [(function, function.__code__) for function, _ in mutant.functions]
     signal.signal(signal.SIGALRM, _out_of_time)
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)  # again and again: hypothesis repeats a failing example
     try:
         for function, code in mutant.functions:
             function.__code__ = code
         test()
-    except Exception:  # a wrong result or an error: either way somebody notices
+    except (Exception, pytest.fail.Exception):  # a wrong result or an error: either way somebody notices
         return True
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for function, code in before:
             function.__code__ = code
     return False
