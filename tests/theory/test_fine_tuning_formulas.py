@@ -100,7 +100,7 @@ def test_classification(lengths, labels, weighted, seed):
     y = torch.randint(labels, (len(lengths),))
     w = torch.rand(labels) + 0.5 if weighted else None
     z = head(hidden, batch).detach().double().numpy()
-    loss = float(ClassAnswers("sequence", y, weights=w).loss(network, hidden, batch, 0.0))
+    loss = float(ClassAnswers("sequence", y, weights=w).loss(network, hidden, batch, 0.0).detach())
     expected = written.class_loss(z, y.tolist(), [1.0] * labels if w is None else w.tolist())
     assert loss == pytest.approx(len(y) * expected, rel=1e-5, abs=1e-5)
     with torch.no_grad():
