@@ -35,6 +35,8 @@ class Canvas:
         self.parts: list[str] = []
 
     def text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "middle", turn: float = 0) -> None:
+        if not text:
+            return
         place = f'x="{_n(x)}" y="{_n(y)}"' + (f' transform="rotate({_n(turn)} {_n(x)} {_n(y)})"' if turn else "")
         self.parts.append(f'<text {place} text-anchor="{anchor}"{_class(kind)}>{escape(text)}</text>')
 
