@@ -143,7 +143,7 @@ def _draw_layers(language: Language) -> str:
         name = ("embedding" if english else "嵌入") if mine == 0 else f"s{mine}"
         canvas.text(420, at(theirs) + 5, name, "small")
         canvas.arrow(356, at(theirs), 246, at(theirs))
-        canvas.text(301, at(theirs) - 7, "P", "soft small")
+        canvas.text(301, at(theirs) - 7, "P" if mine else "P₀", "soft small")
     note = "each state of the student, mapped by P, should equal the teacher's"
     canvas.text(WIDTH / 2, 326, note if english else "学生的状态经 P 映射后，应当等于教师的状态", "soft small")
     return canvas.svg()

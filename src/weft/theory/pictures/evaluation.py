@@ -196,13 +196,14 @@ def _draw_paired(language: Language) -> str:
 
 def _histograms(title: str, rows: list[tuple[Vector, tuple[float, float], str]], axis: str, steps: int) -> str:
     """Below each other on one axis, a bar per 1/`steps`. What lies between the ends has the first colour."""
-    canvas = Canvas(WIDTH, 20 + 186 * len(rows), title)
+    pitch = 206 if any(name for _, _, name in rows) else 186
+    canvas = Canvas(WIDTH, 20 + pitch * len(rows), title)
     low = min(round(steps * float(drawn.min())) for drawn, _, _ in rows) - 0.5
     high = max(round(steps * float(drawn.max())) for drawn, _, _ in rows) + 0.5
     left, right = 24.0, WIDTH - 24.0
     width = (right - left) / (high - low)
     for place, (drawn, ends, name) in enumerate(rows):
-        foot = 142.0 + 184 * place
+        foot = 142.0 + pitch * place
         counts = np.bincount(np.round(steps * drawn - low - 0.5).astype(int))
         for number, count in enumerate(counts):
             height = 96 * count / counts.max()
@@ -217,7 +218,7 @@ def _histograms(title: str, rows: list[tuple[Vector, tuple[float, float], str]],
             x = left - width * low
             canvas.line([(x, foot + 4), (x, foot - 100)], "stroke")
             canvas.text(x, foot + 20, "0", "soft small")
-        canvas.text(left, foot + 24, name, anchor="start")
+        canvas.text(left, foot + 42, name, anchor="start")
     canvas.text(WIDTH / 2, canvas.height - 14, axis, "soft small")
     return canvas.svg()
 

@@ -133,8 +133,8 @@ def _draw_repetition(language: Language) -> str:
     return curve_chart(
         "The penalty, right and wrong" if english else "正确的与错误的惩罚",
         [Curve(name, colour, list(zip(before.tolist(), y.tolist(), strict=True))) for name, colour, y in parts],
-        "score before" if english else "惩罚前的得分",
-        "score after, θ = 2" if english else "惩罚后的得分，θ = 2",
+        "logit before" if english else "惩罚前的 logit",
+        "logit after, θ = 2" if english else "惩罚后的 logit，θ = 2",
         320,
     )
 
@@ -186,9 +186,12 @@ def _sentence_search(prompt: str, **given: float | str) -> Iterator[BeamSearch]:
 
 @cache
 def _sentences() -> list[Hypothesis]:
-    """How the sentence "The Mock Turtle …" may end: at once, and after 18 tokens."""
-    *_, search = _sentence_search("The Mock Turtle", beams=4, length_penalty=0.0, early_stopping="never")
-    return search.ranked()[:2]
+    """How "The Mock Turtle …" goes on by the best score with a = 0, and with a = 1."""
+    best = []
+    for a in (0.0, 1.0):
+        *_, search = _sentence_search("The Mock Turtle", beams=4, length_penalty=a, early_stopping="never")
+        best.append(search.ranked()[0])
+    return best
 
 
 def _draw_length(language: Language) -> str:

@@ -99,7 +99,7 @@ def _draw_banding(language: Language) -> str:
 
 def _draw_split(language: Language) -> str:
     english = language == "en"
-    words = sorted({word for word in guide_text()[0].lower().split() if word.isalpha()})[::41][:60]
+    words = sorted({word for word in guide_text()[0].lower().split() if word.isalpha()})[::15][:120]
     canvas = Canvas(WIDTH, 176, "Documents by their hash" if english else "按散列排开的文档")
     parts = [(0.0, 0.1, "validation", "验证"), (0.1, 0.2, "test", "测试"), (0.2, 1.0, "train", "训练")]
     for low, high, name, zh_name in parts:
@@ -113,7 +113,7 @@ def _draw_split(language: Language) -> str:
         canvas.line([(20 + 520 * u, 66), (20 + 520 * u, 108)], "stroke")
     for value in (0, 0.1, 0.2, 0.5, 1):
         canvas.text(20 + 520 * value, 132, f"{value:g}", "soft small")
-    canvas.text(WIDTH / 2, 162, "u of 60 documents" if english else "60 篇文档的 u", "soft small")
+    canvas.text(WIDTH / 2, 162, "u of 120 documents" if english else "120 篇文档的 u", "soft small")
     return canvas.svg()
 
 
