@@ -12,7 +12,8 @@ compiled forward pass, in the precision that it was compiled for, unless single 
 import hashlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -20,10 +21,12 @@ from torch import Tensor
 
 from weft.model.keep import Keep, Kept
 from weft.model.network import Network
-from weft.model.packed import Packed
+from weft.model.packed import Packed, pack
+from weft.objectives.answers import ClassAnswers, MultiLabelAnswers, RegressionAnswers
 from weft.objectives.objective import Batch
 
 Outputs = dict[str, Tensor]
+RowAnswers = ClassAnswers | MultiLabelAnswers | RegressionAnswers
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,45 @@ class Teacher:
             if wanted.language_head is not None:
                 outputs["rows"] = network.head(wanted.language_head).prepare(hidden, reader, batch.rows)
             if wanted.answers:
-                logits = {kind: one.logits(network, hidden, reader) for kind, one in batch.answers.items()}
-                outputs |= {f"logits.{kind}": found for kind, found in logits.items()}
+                outputs |= self._answers(hidden, batch)
         return outputs
+
+    def _answers(self, hidden: Tensor, batch: Batch) -> Outputs:
+        if self.is_compiled and reads_sequences_alone(batch):
+            each = logits_of_each(self.network, hidden, batch)
+            return {name: torch.cat([one[name] for one in each]) for name in each[0]}
+        reader = batch.decoder or batch.packed
+        return {f"logits.{kind}": one.logits(self.network, hidden, reader) for kind, one in batch.answers.items()}
+
+    @property
+    def is_compiled(self) -> bool:
+        """Then a sequence has the same hidden states, to the bit, in any batch."""
+        return self.network.fast is not None and self.network.recurrent is None and self.wanted.keep is None
 
     def _own_precision(self) -> AbstractContextManager[object]:
         """The compiled forward pass stands aside under autocast, which training uses."""
-        is_compiled = self.network.fast is not None and self.network.recurrent is None and self.wanted.keep is None
-        return torch.autocast("cpu", enabled=False) if is_compiled else nullcontext()
+        return torch.autocast("cpu", enabled=False) if self.is_compiled else nullcontext()
+
+
+def reads_sequences_alone(batch: Batch) -> bool:
+    """Whether the logits are rows of single sequences or tokens."""
+    return batch.decoder is None and all(isinstance(one, RowAnswers) for one in batch.answers.values())
+
+
+def logits_of_each(network: Network, hidden: Tensor, batch: Batch) -> list[Outputs]:
+    """Of each sequence by itself: torch's products of many rows have other last bits than those of a few."""
+    packed, found = batch.packed, []
+    ends = packed.starts.tolist()
+    for start, end in pairwise(ends):
+        alone, states = pack([packed.tokens[start:end].numpy()]), hidden[start:end]
+        outputs = {}
+        for kind, one in batch.answers.items():
+            rows = getattr(one, "rows", None)
+            if rows is not None:
+                one = replace(one, rows=rows[(rows >= start) & (rows < end)] - start)  # type: ignore[type-var]
+            outputs[f"logits.{kind}"] = one.logits(network, states, alone)
+        found.append(outputs)
+    return found
 
 
 def _kept_outputs(kept: Kept) -> Outputs:

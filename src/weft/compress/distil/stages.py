@@ -1,17 +1,24 @@
 """The stages of a distillation as fine-tuning plans: the same settings, loop and checkpoints."""
 
 import json
+import math
+import statistics
+import time
 from pathlib import Path
 from typing import Any
 
 from weft.folders import read_json, to_json, write_file
+from weft.objectives.distil_text import Distillation
+from weft.progress import say
 from weft.recipe.distil import DistilSection
 from weft.recipe.file import check_section
 from weft.recipe.finetune import FinetunePlan, FinetuneSection
+from weft.tasks.learning.plan import STEPS_SHARE
 from weft.train.budget import read_budget
 
 INTERMEDIATE, PREDICTION, ALONE = "intermediate", "prediction", "alone"
 _PLAN_FILE = "plan.json"
+_TRIALS, _LEAST_SHARE = 5, 0.3  # batches that tell how long the teacher takes; of a step that the student takes
 _SAME = (
     *("sequence_length", "batch", "accumulation", "weight_decay", "warmup", "clip", "precision", "threads", "seed"),
     *("log_every", "validate_every", "validation_examples", "checkpoint_every", "keep", "patience", "data"),
@@ -34,6 +41,40 @@ def share_of_budget(text: str, share: float) -> str:
     if budget.kind == "epochs":
         return f"{budget.amount * share:.6f} epochs"
     return f"{max(1, round(budget.amount * share))} {budget.kind}"
+
+
+def with_steps_of_later_epochs(
+    plan: FinetunePlan, budget: str, given: FinetuneSection, objective: Distillation, examples: int
+) -> FinetunePlan:
+    """With the steps that a time budget has room for if the teacher answers each of the examples only once. The plan's
+    own steps are timed with the teacher.
+    """
+    wanted, epoch = read_budget(budget, "distil.budget"), examples / plan.batch
+    steps = int(read_budget(plan.budget, "distil.budget").amount)
+    if wanted.kind != "seconds" or steps <= epoch:
+        return plan
+    seconds = wanted.amount * STEPS_SHARE / steps
+    rest = max(seconds - _teacher_seconds(objective, plan.batch), _LEAST_SHARE * seconds)
+    more = int(epoch + (steps - epoch) * seconds / rest)
+    say(f"Later epochs reuse the teacher's answers: the budget is enough for {more:,} steps.")
+    intervals = {
+        key: math.ceil(getattr(plan, key) * more / steps)
+        for key in ("validate_every", "checkpoint_every")
+        if getattr(given, key) is None
+    }
+    return plan.model_copy(update={"budget": f"{more} steps", **intervals})
+
+
+def _teacher_seconds(objective: Distillation, samples: int) -> float:
+    """For a batch."""
+    times = []
+    for trial in range(_TRIALS + 1):
+        numbers = [(trial * samples + place) % len(objective) for place in range(samples)]
+        batch = objective.batch(numbers, [0] * samples, 0)
+        began = time.perf_counter()
+        objective.teacher.compute(batch)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[1:])  # the first one warms up
 
 
 class StagePlans:

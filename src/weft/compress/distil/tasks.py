@@ -17,12 +17,20 @@ from typing import Any
 from weft.compress.distil.augment import augment_examples, augmentation
 from weft.compress.distil.cache import cached_teacher
 from weft.compress.distil.importance import SAMPLES
-from weft.compress.distil.stages import INTERMEDIATE, PREDICTION, StagePlans, finetune_section, share_of_budget
+from weft.compress.distil.stages import (
+    INTERMEDIATE,
+    PREDICTION,
+    StagePlans,
+    finetune_section,
+    share_of_budget,
+    with_steps_of_later_epochs,
+)
 from weft.compress.distil.student import Student, head_of_task, make_student, student_from_folder
 from weft.compress.distil.writing import with_teacher_texts
 from weft.compress.lineage import LINEAGE, with_step
 from weft.inference.precision import teaching
 from weft.model.network import Network, count_parameters
+from weft.objectives.distil_memory import MemorizingTeacher, can_remember
 from weft.objectives.distil_projections import add_projections, remove_projections
 from weft.objectives.distil_tasks import (
     IntermediateDistillation,
@@ -54,6 +62,7 @@ from weft.train.processes import Processes
 from weft.train.run_folder import MODEL
 from weft.train.training_log import read_metrics
 
+_TRIED = 8  # examples
 _RATE_FACTOR = 2.0  # of the first stage's rate: a squared error of hidden states bears larger steps
 
 
@@ -161,7 +170,16 @@ class TaskDistillation:
         )
         if stage == INTERMEDIATE and rate is None:
             plan = plan.model_copy(update={"learning_rate": float(f"{_RATE_FACTOR * plan.learning_rate:.2g}")})
+        if stage == PREDICTION and self.remembers:
+            plan = with_steps_of_later_epochs(plan, budget, settings, objective, len(self.inputs))
         return self.plans.add(stage, plan)
+
+    @cached_property
+    def remembers(self) -> bool:
+        """Whether the teacher's answers of the first epoch serve in later ones."""
+        some = range(min(_TRIED, len(self.inner)))
+        batch = self.inner.batch(list(some), [0] * len(some), 0)
+        return self.section.cache is None and can_remember(self.teacher.network, prediction_wanted(self), batch)
 
     def cached(self, wanted: Wanted, plan: FinetunePlan) -> Teacher:
         """The teacher of a stage, with its cache."""
@@ -173,6 +191,8 @@ class TaskDistillation:
             indices = order.batch(0, spec.samples)
             return self.inner.batch([one.sample for one in indices], [one.epoch for one in indices], plan.seed)
 
+        if wanted == prediction_wanted(self) and self.remembers:
+            return MemorizingTeacher(self.teacher.network, wanted)
         limit, steps = self.section.cache_limit, spec.steps
         return cached_teacher(self.teacher.network, wanted, place, limit, plan.precision, first, steps)
 
