@@ -212,7 +212,9 @@ def survive(fault: str, place: Path, recipe: Path, expected: str) -> tuple[float
         lines = [line for line in said.splitlines() if part in line]
         assert lines or not part, said
         told = [line for line in said.splitlines() if line.startswith("weft: ")]
-        assert len(told) <= 1 or fault == "two of three processes come", told
+        assert not any("bug in weft" in line for line in told), told
+        # After SIGKILL to torchrun nobody is left to end the others of two that stop at once.
+        assert len(set(told)) <= 1 or fault == "two of three processes come", told
         case.start("--resume")
         said = case.ended()[1]
         assert case.started[-1].returncode == 0, said
