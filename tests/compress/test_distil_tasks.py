@@ -23,7 +23,19 @@ def teacher(tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("task", ["classify", "several", "similarity", "tag", "answer", "intent", "translate", "reply"])
+@pytest.mark.parametrize(("epochs", "drops"), [(2, False), (4, True)])
+def test_students_drop_out_where_texts_repeat(epochs, drops, teacher, tmp_path):
+    """And the teacher answers each text once."""
+    settings = {"method": "kl", "budget": f"{epochs} epochs", "augment": False}
+    for name, more in (("usual", {}), ("without", {"dropout": 0.0})):
+        said = distil(tmp_path / name, teacher("tag"), "tag", **settings, **more)
+        assert said.code == 0, said.err
+    assert (weights(tmp_path / "usual") != weights(tmp_path / "without")) == drops
+
+
+@pytest.mark.parametrize(
+    "task", ["classify", "several", "similarity", "tag", "answer", "intent", "translate", "reply", "embed"]
+)
 def test_every_task_can_be_distilled(task, teacher, tmp_path):
     said = distil(tmp_path, teacher(task), task, "--json")
     assert said.code == 0, said.err

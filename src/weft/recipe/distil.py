@@ -111,7 +111,13 @@ class DistilSection(Section):
     weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False, description="decoupled weight decay")
     warmup: WarmUp = 0.06
     clip: GradientClip = 1.0
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout probability of the student")
+    dropout: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="dropout probability of the student; default: that of its family if a student of fewer layers sees "
+        "the texts of a task more than three times, otherwise 0",
+    )
     mask_share: float = Field(0.15, gt=0, lt=1, description="plain text: share of the tokens that are masked")
     precision: TrainingPrecision = None
     threads: int | None = Field(

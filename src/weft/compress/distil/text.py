@@ -99,7 +99,7 @@ class TextRun:
         else:
             outputs, samples = 2, _samples(inputs, plan)
             found = make_student(
-                section.student, self.teacher, self.head, outputs, section.dropout, section.seed, samples
+                section.student, self.teacher, self.head, outputs, section.dropout or 0.0, section.seed, samples
             )
         if self.losses.cosine:
             add_projections(found.built.network, ("hidden",), self.teacher.network.width, found.hidden)
