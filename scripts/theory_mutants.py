@@ -66,6 +66,7 @@ def main() -> int:
 
 
 def load_tests(slug: str) -> ModuleType:
+    sys.path.append(str(TESTS.parent))  # what tests share
     file = TESTS / f"test_{slug.replace('-', '_')}_formulas.py"
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None

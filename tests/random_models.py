@@ -30,3 +30,24 @@ def make_random(family: str, seed: int = 0, vocabulary: int = 70, **more) -> wef
             scale = 1.5 * parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.3
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale + (parameter.dim() == 1) * 0.5)
     return model
+
+
+def tiny_gpt(seed: int, **shape) -> weft.Model:
+    """In double precision, with large random weights, so that its predictions differ."""
+    usual = {"vocabulary": 7, "layers": 1, "width": 4, "heads": 2, "positions": 32}
+    model = weft.create("gpt2", seed=seed, **{**usual, **shape})
+    torch.manual_seed(seed)
+    for weight in model.network.parameters():
+        torch.nn.init.normal_(weight, std=0.7)
+    model.network.double()
+    return model
+
+
+def next_token(model: weft.Model):
+    """The model as p(next | before), one context at a time."""
+
+    def p(before):
+        with torch.no_grad():
+            return torch.from_numpy(model.logits([before])[0][-1]).double().softmax(-1).numpy()
+
+    return p

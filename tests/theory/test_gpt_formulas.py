@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
+from random_models import next_token, tiny_gpt
 from weft.errors import RecipeError
 from weft.model.families import design
 from weft.model.families.gpt2 import Gpt2
@@ -25,28 +26,6 @@ tokens = st.integers(0, VOCABULARY - 1)
 seeds = st.integers(0, 1000)
 
 
-def tiny_model(seed, layers=1, **knobs):
-    """A GPT with large random weights, so that its predictions differ."""
-    model = weft.create(
-        "gpt2", vocabulary=VOCABULARY, layers=layers, width=4, heads=2, positions=12, seed=seed, **knobs
-    )
-    torch.manual_seed(seed)
-    for weight in model.network.parameters():
-        torch.nn.init.normal_(weight, std=0.7)
-    model.network.double()
-    return model
-
-
-def next_token(model):
-    """The model as p(next | before), one context at a time."""
-
-    def p(before):
-        with torch.no_grad():
-            return torch.from_numpy(model.logits([before])[0][-1]).double().softmax(-1).numpy()
-
-    return p
-
-
 @settings(max_examples=15)
 @given(st.lists(tokens, min_size=5, max_size=12), st.integers(1, 4), st.integers(1, 3), seeds)
 def test_likelihood(tape, length, count, seed):
@@ -54,7 +33,7 @@ def test_likelihood(tape, length, count, seed):
     samples = list(range(len(objective)))[:count]
     batch = objective.batch(samples, [0] * len(samples), 0)
     texts = [tape[sample * length : (sample + 1) * length + 1] for sample in samples]
-    for model in (tiny_model(seed), tiny_model(seed + 1)):
+    for model in (tiny_gpt(seed), tiny_gpt(seed + 1)):
         p = next_token(model)
         losses.append(float(objective.loss(model.network, batch, batch.counts).detach()))
         assert losses[-1] == pytest.approx(np.mean([written.surprise_per_token(p, x) for x in texts]), abs=1e-4)
@@ -89,14 +68,14 @@ def weights_of(network):
 @settings(max_examples=15)
 @given(st.lists(st.lists(tokens, min_size=1, max_size=6), min_size=1, max_size=3), st.integers(1, 2), seeds)
 def test_gpt_forward(texts, layers, seed):
-    model = tiny_model(seed, layers)
+    model = tiny_gpt(seed, layers=layers)
     tables, weights = weights_of(model.network)
     assert [w["W_1"].shape for w in weights] == [(16, 4)] * layers
     with torch.no_grad():
         found = model.logits(texts)
     for text, logits in zip(texts, found, strict=True):
         np.testing.assert_allclose(logits, written.gpt_logits(text, tables, weights, 2), rtol=1e-5, atol=1e-5)
-    sized = tiny_model(seed, inner=5).network.decoder.blocks[0].feedforward
+    sized = tiny_gpt(seed, inner=5).network.decoder.blocks[0].feedforward
     assert sized.up.weight.shape == (5, 4)
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import weft
+from random_models import next_token, tiny_gpt
 from weft.generate.log_probs import log_probs_of, to_score
 from weft.metrics.ngram import NGram
 from weft.objectives.causal import Causal
@@ -22,29 +22,9 @@ tokens = st.integers(0, VOCABULARY - 1)
 seeds = st.integers(0, 1000)
 
 
-def tiny_model(seed):
-    """A GPT with large random weights, so that its predictions differ."""
-    model = weft.create("gpt2", vocabulary=VOCABULARY, layers=1, width=8, heads=2, positions=32, seed=seed)
-    torch.manual_seed(seed)
-    for weight in model.network.parameters():
-        torch.nn.init.normal_(weight, std=0.7)
-    model.network.double()
-    return model
-
-
-def next_token(model):
-    """The model as p(next | before), one context at a time."""
-
-    def p(before):
-        with torch.no_grad():
-            return torch.from_numpy(model.logits([before])[0][-1]).double().softmax(-1).numpy()
-
-    return p
-
-
 @given(st.lists(st.lists(tokens, min_size=2, max_size=8), min_size=1, max_size=4), seeds)
 def test_chain_rule(texts, seed):
-    model = tiny_model(seed)
+    model = tiny_gpt(seed)
     with torch.no_grad():
         found = log_probs_of(model.network, texts, None, 32)
     for text, numbers in zip(texts, found, strict=True):
@@ -56,7 +36,7 @@ def test_chain_rule(texts, seed):
 def test_causal_loss(tape, length, seen, seed):
     """Also where the first tokens of a sample are context from the one before, and not scored again."""
     objective = Causal(np.array(tape), length, seen)
-    model = tiny_model(seed)
+    model = tiny_gpt(seed)
     samples = list(range(len(objective)))
     batch = objective.batch(samples, [0] * len(samples), 0)
     expected, count = 0.0, 0

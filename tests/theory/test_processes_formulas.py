@@ -1,12 +1,9 @@
 """The chapter on several processes: each formula as written gives what weft computes. Processes are threads here."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import weft
+from thread_processes import ThreadProcesses, run_as_processes
 from weft.model.packed import pack
 from weft.model.peers import WeightCut, enter, sum_over
 from weft.model.sliced_loss import VocabularySlice, gradient_in_place, sum_of_losses
@@ -35,66 +33,30 @@ seeds = st.integers(0, 2**31)
 worlds = st.integers(1, 4)
 
 
-@dataclass
-class Table:
-    """Where the threads meet: what each has put there, and how many numbers each has sent."""
-
-    barrier: threading.Barrier
-    values: dict[int, Any] = field(default_factory=dict)
-    sent: dict[int, int] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
-class Threads(Processes):
-    device: str = "cpu"
-    table: Table = field(kw_only=True)
+class CountedProcesses(ThreadProcesses):
+    """`sent`: how many numbers each has sent."""
 
-    def gather(self, value):
-        self.table.values[self.rank] = value
-        self.table.barrier.wait()
-        found = [self.table.values[rank] for rank in range(self.world)]
-        self.table.barrier.wait()  # nobody writes before all have read
-        return found
-
-    @torch.no_grad()
-    def sum_(self, tensors):
-        of_all = self.gather([tensor.clone() for tensor in tensors])
-        for place, tensor in enumerate(tensors):
-            tensor.copy_(sum(of_one[place] for of_one in of_all))
-
-    @torch.no_grad()
-    def max_(self, tensors):
-        of_all = self.gather([tensor.clone() for tensor in tensors])
-        for place, tensor in enumerate(tensors):
-            tensor.copy_(torch.stack([of_one[place] for of_one in of_all]).amax(0))
+    sent: dict[int, int] = field(kw_only=True)
 
     def swap(self, parts, rows):
         self.count(sum(part.numel() for rank, part in enumerate(parts) if rank != self.rank))
-        received = [of_one[self.rank].clone() for of_one in self.gather(list(parts))]
-        assert [len(part) for part in received] == list(rows)
-        return received
+        return super().swap(parts, rows)
 
     def collect(self, share):
         self.count((self.world - 1) * share.numel())
-        return torch.cat(self.gather(share))
+        return super().collect(share)
 
     def count(self, numbers):
-        self.table.sent[self.rank] = self.table.sent.get(self.rank, 0) + numbers
+        self.sent[self.rank] = self.sent.get(self.rank, 0) + numbers
 
 
 def together(world, work):
-    """What `work` returns in each of so many processes. An error in one ends them all."""
-    table = Table(threading.Barrier(world, timeout=10))
-
-    def run(rank):
-        try:
-            return work(Threads(rank, world, table=table))
-        except BaseException:
-            table.barrier.abort()
-            raise
-
-    with ThreadPoolExecutor(world) as pool:
-        return list(pool.map(run, range(world)))
+    """What `work` returns in each of so many processes."""
+    sent = {}
+    return run_as_processes(
+        world, lambda one: work(CountedProcesses(one.rank, one.world, shared=one.shared, sent=sent))
+    )
 
 
 def as_peers(world, work):
@@ -198,7 +160,7 @@ def test_exchange(sizes, world, more, seed):
                 weight.grad = each[piece].clone()
             gradients.take(piece)
         gradients.finish()
-        return [weight.grad.numpy() for weight in weights], processes.table.sent.get(processes.rank, 0)
+        return [weight.grad.numpy() for weight in weights], processes.sent.get(processes.rank, 0)
 
     for rank, (found, sent) in enumerate(together(world, work)):
         for one, each in zip(found, g, strict=True):
