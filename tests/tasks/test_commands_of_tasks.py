@@ -283,6 +283,7 @@ def test_a_foreign_tagger_is_wrong_where_it_does_not_have_the_tag(foreign, tmp_p
     ("masked", [], "has a masked head, which fits no task. Tune it for one with weft finetune"),
     ("masked", ["--task", "translate"], "has a masked head, which fits no task"),
     ("bare", ["--task", "classify"], "cannot do classify: its head fits embed"),
+    ("bare", [], "which fits no task. Tune it for one with weft finetune, or name one: --task embed"),
     ("t5-classes", [], "has a sequence head, which fits no task"),
     ("causal", [], "name its task with --task"), ("seq2seq", [], "name its task with --task"),
     ("seq2seq", ["--task", "classify"], "cannot do classify: its head fits translate, summarize, reply"),

@@ -59,10 +59,12 @@ def _from_head(network: Network, description: Description, name: str | None) -> 
     found = {kind.name: kind.from_head(network, description) for kind in TASKS.values()}
     fitting = {kind: task for kind, task in found.items() if task is not None}
     has = f"a {', '.join(network.heads)} head" if network.heads else "no head"
-    if not fitting:
-        raise InputError(f"The model has {has}, which fits no task. Tune it for one with weft finetune.")
+    implied = [task for task in fitting.values() if task.is_implied]
+    if not fitting or (name is None and not implied):
+        named = f", or name one: --task {next(iter(fitting))}" if fitting else ""
+        raise InputError(f"The model has {has}, which fits no task. Tune it for one with weft finetune{named}.")
     if name is None:
-        task = next(iter(fitting.values()))
+        task = implied[0]
         if task.writes:
             raise InputError(f"The model has {has} and was not tuned by weft: name its task with --task.")
         return task

@@ -58,6 +58,7 @@ class EmbedTask(VectorTask):
         "spearman": "Spearman", "pearson": "Pearson", "mrr": "mean reciprocal rank",
         "recall_at_1": "own text found first", "recall_at_10": "own text among the first ten",
     }  # fmt: skip
+    is_implied: ClassVar[bool] = False  # an encoder without a head may be for anything
     default_batch: ClassVar[int] = 64
     contained_texts_leak: ClassVar[bool] = False
 

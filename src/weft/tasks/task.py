@@ -63,6 +63,7 @@ class Task(ABC):
     baseline_packages: ClassVar[tuple[str, ...]] = ()  # and the baseline
     problem_type: ClassVar[str | None] = None  # in the config of transformers
     side_files: ClassVar[tuple[str, ...]] = ()  # names of files that `files` may return
+    is_implied: ClassVar[bool] = True  # a fitting head is enough; otherwise the task must be named
     default_batch: ClassVar[int] = 32  # examples
     timed_examples: ClassVar[int] = 50  # whose latency is measured
     contained_texts_leak: ClassVar[bool] = True  # a text inside another one gives away its label
