@@ -22,7 +22,6 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile
 
-from exact_vs_fast import MadeUpText
 from weft.interchange.folder import Description, write_model
 from weft.model.families import design
 from weft.model.network import Architecture, count_parameters, outline
@@ -40,6 +39,9 @@ from weft.train.schedules import Schedule
 from weft.train.spec import TrainSpec
 from weft.train.step import Step
 from weft.train.validation import validate
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from exact_vs_fast import MadeUpText
 
 LENGTH, VOCABULARY, MB = 128, 8000, 1e6
 
