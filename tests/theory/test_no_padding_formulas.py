@@ -1,5 +1,6 @@
 """The chapter on batches without padding: each formula as written gives what weft computes."""
 
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_padding_mask(lengths, heads, width, seed):
         np.testing.assert_array_equal(biased, np.where(seen, bias.numpy(), -np.inf))
 
 
-@pytest.fixture(scope="module")
+@cache
 def networks():
     """A GPT of one layer, a BERT of two, and a ModernBERT whose second layer sees 64 tokens to each side."""
     shape = {"vocabulary": 9, "width": 8, "heads": 2, "positions": 16}
@@ -108,10 +109,10 @@ def networks():
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=4))
-def test_products(networks, lengths):
+def test_products(lengths):
     windows = {"gpt2": [10**6], "bert": [10**6] * 2, "modernbert": [10**6, 129]}
     batch = pack([range(length) for length in lengths])
-    for name, network in networks.items():
+    for name, network in networks().items():
         causal = 0.5 if name == "gpt2" else 1.0
         expected = written.flat_products(lengths, stack_weights(network), 8, windows[name], causal)
         assert forward_flops(network, batch, scored=0) == expected
