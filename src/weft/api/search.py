@@ -21,6 +21,7 @@ from safetensors.numpy import load_file, save_file
 from weft.api.model import Model
 from weft.errors import FolderError, InputError
 from weft.folders import MANIFEST, disk_errors, known_facts, manifest, replace_folder, to_json
+from weft.metrics.retrieval import unit_vectors
 from weft.progress import Gauge
 from weft.sources.documents import Document
 from weft.sources.formats.cut_long import cut_text
@@ -90,7 +91,7 @@ class SearchIndex:
         kept, rows = list[Passage](), [np.zeros((0, model.network.width), np.float32)]
         with Gauge("Reading", unit="passages") as gauge:
             while some := list(islice(rest, _AT_ONCE)):
-                rows.append(_unit(model.embed([one.text for one in some])))
+                rows.append(unit_vectors(model.embed([one.text for one in some])))
                 kept += some
                 gauge.add(len(some))
         return cls(model, kept, np.concatenate(rows))
@@ -101,7 +102,7 @@ class SearchIndex:
             raise InputError(f"search takes a query, a text, not {type(query).__name__}.")
         if not self.passages:
             return []
-        cosines = torch.from_numpy(self.vectors) @ torch.from_numpy(_unit(self.model.embed([query]))[0])
+        cosines = torch.from_numpy(self.vectors) @ torch.from_numpy(unit_vectors(self.model.embed([query]))[0])
         found = cosines.topk(min(top, len(self.passages)))
         return [
             SearchHit(float(score), self.passages[place])
@@ -142,7 +143,3 @@ def model_hash(model: Model) -> str:
         found.update(name.encode())
         found.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

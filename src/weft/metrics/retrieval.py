@@ -19,6 +19,11 @@ _RECALLS = (1, 10)
 _ROWS = 512  # compared with all candidates at a time
 
 
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Each row scaled to length 1; a row of zeros stays."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
 def stacked(rows: Sequence[Any]) -> Any:
     """(n, width); sparse if the rows are."""
     if isinstance(rows[0], np.ndarray):

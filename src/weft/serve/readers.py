@@ -20,6 +20,7 @@ from weft.api.arrays import check_sequence
 from weft.api.fill import filled_in, read_masks
 from weft.api.model import Model
 from weft.errors import InputError
+from weft.metrics.retrieval import unit_vectors
 from weft.model.heads import pooled
 from weft.model.network import Network
 from weft.model.packed import Packed
@@ -274,8 +275,3 @@ def length_error(number: int, most: int, count: int | None = None) -> InputError
     return InputError(
         f"Input {number} {has}; this model reads at most {most:,} tokens. Shorten it, or set truncate to true."
     )
-
-
-def unit_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Each row scaled to length 1; a row of zeros stays."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

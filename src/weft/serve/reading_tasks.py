@@ -7,9 +7,9 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
+from weft.metrics.retrieval import unit_vectors
 from weft.serve.embeddings import check_dimensions, encoded_vector
 from weft.serve.read_requests import json_answer, read_suggestions, read_task, read_vectors
-from weft.serve.readers import unit_vectors
 from weft.serve.scores import score_labels, score_similarities
 from weft.serve.served import ServedModel
 from weft.serve.task_formats import (

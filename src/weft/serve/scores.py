@@ -9,8 +9,8 @@ import numpy as np
 from starlette.requests import Request
 
 from weft.errors import InputError
+from weft.metrics.retrieval import unit_vectors
 from weft.serve.read_requests import read_task, read_vectors
-from weft.serve.readers import unit_vectors
 from weft.serve.served import ServedModel
 
 Apply = Literal["softmax", "sigmoid", "none"]

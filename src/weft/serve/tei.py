@@ -8,11 +8,12 @@ from starlette.responses import Response
 from tokenizers import Encoding
 
 from weft.errors import InputError
+from weft.metrics.retrieval import unit_vectors
 from weft.serve.body import read_body
 from weft.serve.embeddings import as_inputs, check_dimensions
 from weft.serve.openapi import RouteEntry
 from weft.serve.read_requests import MOST_INPUTS, admitted_model, json_answer, read_vectors
-from weft.serve.readers import encode_all, unit_vectors
+from weft.serve.readers import encode_all
 from weft.serve.scores import score_labels, score_relevance, score_similarity
 from weft.serve.served import ServedModel, Service
 from weft.serve.tei_formats import (

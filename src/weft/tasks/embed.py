@@ -23,7 +23,7 @@ from weft.interchange.pooling import Pooling
 from weft.metrics.baselines.pairs import pair_vectors
 from weft.metrics.bootstrap import example_intervals, mean_interval
 from weft.metrics.judged import Judged
-from weft.metrics.retrieval import ranks_of_own, retrieval_credits, row_products, stacked
+from weft.metrics.retrieval import ranks_of_own, retrieval_credits, row_products, stacked, unit_vectors
 from weft.metrics.values import order_figures, rank_of_each
 from weft.model.families import Family
 from weft.model.network import Network
@@ -161,23 +161,21 @@ class EmbedTask(VectorTask):
     def figures(self, examples: Sequence[Example], answers: Sequence[PairVectors]) -> dict[str, float]:
         if self.scored:
             return order_figures([example.gold for example in examples], _cosines(answers))
-        each = retrieval_credits(self._ranks(examples, answers))
-        return {name: float(values.mean()) for name, values in each.items()}
+        return _means(self._credits(examples, answers))
 
     def judge(self, examples: Sequence[Example], answers: Sequence[PairVectors]) -> Judged:
-        figures = self.figures(examples, answers)
         if not self.scored:
-            each = retrieval_credits(self._ranks(examples, answers))
+            each = self._credits(examples, answers)
             intervals = {name: mean_interval(values) for name, values in each.items()}
-            return Judged(figures, intervals, each["mrr"], 1 - each["mrr"])
+            return Judged(_means(each), intervals, each["mrr"], 1 - each["mrr"])
         gold, found = np.asarray([example.gold for example in examples]), _cosines(answers)
         intervals = example_intervals(len(gold), lambda rows: order_figures(gold[rows], found[rows]))
         off = np.abs(_shares(gold) - _shares(found))
-        return Judged(figures, intervals, 1 - off, off)
+        return Judged(self.figures(examples, answers), intervals, 1 - off, off)
 
-    def _ranks(self, examples: Sequence[Example], answers: Sequence[PairVectors]) -> np.ndarray:
+    def _credits(self, examples: Sequence[Example], answers: Sequence[PairVectors]) -> dict[str, np.ndarray]:
         first, second = (stacked([answer[side] for answer in answers]) for side in (0, 1))
-        return ranks_of_own(first, second, [example.given[1] for example in examples])
+        return retrieval_credits(ranks_of_own(first, second, [example.given[1] for example in examples]))
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[PairVectors]]:
         known = [text for one in train for text in one.given[:2]]
@@ -187,7 +185,7 @@ class EmbedTask(VectorTask):
     def untuned(
         self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
     ) -> tuple[str, list[PairVectors], int]:
-        first, second = (_unit(embed([one.given[side] for one in examples])) for side in (0, 1))
+        first, second = (unit_vectors(embed([one.given[side] for one in examples])) for side in (0, 1))
         return "cosine of untuned vectors", list(zip(first, second, strict=True)), 0
 
     # Output.
@@ -228,10 +226,10 @@ def _cosines(answers: Sequence[PairVectors]) -> np.ndarray:
     return row_products(first, second)
 
 
+def _means(credits: dict[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(values.mean()) for name, values in credits.items()}
+
+
 def _shares(values: np.ndarray) -> np.ndarray:
     """Ranks from 0 to 1."""
     return rank_of_each(values) / len(values)
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
