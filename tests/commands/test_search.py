@@ -85,6 +85,8 @@ def test_passages_are_the_whole_text_in_order_and_short_enough(parts, most):
     ("arguments", "problem"),
     [
         (["nowhere", "-q", "x"], "nowhere does not exist"),
+        (["blank.txt", "-q", "x"], "no text to search in blank.txt"),
+        ([".", "-q", " "], "A query is empty"),
         (["-", "-q", "x", "--index", "index"], "Save it to a file first"),
         (["-"], "the queries must be given"),
         ([".", "-o", "page.html"], "A page needs its queries"),
@@ -93,6 +95,7 @@ def test_passages_are_the_whole_text_in_order_and_short_enough(parts, most):
 )
 def test_mistakes_are_a_sentence(arguments, problem, minilm, texts, monkeypatch):
     monkeypatch.chdir(texts)
+    (texts / "blank.txt").write_text(" \n\n")
     assert problem in command("search", minilm, *arguments).sentence
 
 

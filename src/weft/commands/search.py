@@ -66,7 +66,10 @@ class SearchedTexts:
 
     def _read(self, model: Model) -> SearchIndex:
         with standard_input_as_file(self.places, self.reading.format) as places:
-            return SearchIndex.build(model, passages_of(read_documents(places, self.reading), _most_tokens(model)))
+            found = SearchIndex.build(model, passages_of(read_documents(places, self.reading), _most_tokens(model)))
+        if not found.passages:
+            raise InputError(f"There is no text to search in {', '.join(map(str, self.places))}.")
+        return found
 
     def _versions(self) -> list[list[Any]]:
         """Of each file: how large, and when it was written."""
@@ -89,6 +92,8 @@ def search_texts(
     """
     if not queries and any(map(is_standard_input, texts.places)):
         raise InputError("Standard input (-) has the texts, so the queries must be given: --query.")
+    if not all(query.strip() for query in queries):
+        raise InputError("A query is empty.")
     if not queries and output is not None:
         raise InputError("A page needs its queries: --query.")
     files_of([place for place in texts.places if not is_standard_input(place)], texts.reading)  # raises, before work
