@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from thread_processes import run_as_processes
 
 import weft
 from checkpoint_matrix import differences, find_pickles, layouts, make_engine, save
+from thread_processes import run_as_processes
 from weft.errors import FolderError
 from weft.model.loss import vocabulary_loss
 from weft.model.packed import pack

@@ -8,8 +8,8 @@ import threading
 import pytest
 import torch
 from test_processes import run, spec
-from thread_processes import run_as_processes
 
+from thread_processes import run_as_processes
 from weft.errors import FolderError
 from weft.train import pending_checkpoint
 from weft.train.engine import Diverged

@@ -8,10 +8,10 @@ from itertools import chain
 import pytest
 import torch
 import yaml
-from thread_processes import run_as_processes
 from torch import nn
 
 import weft
+from thread_processes import run_as_processes
 from weft.errors import RecipeError
 from weft.model.packed import pack
 from weft.objectives.objective import Batch, HeadObjective

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from thread_processes import run_as_processes
 
 import weft
+from thread_processes import run_as_processes
 from weft.errors import RecipeError
 from weft.model.families import design
 from weft.model.network import Network, count_parameters, outline
