@@ -17,7 +17,7 @@ from torch import Tensor
 from weft.errors import InputError
 from weft.interchange.folder import Description
 from weft.metrics.baselines.classify import TextClassifier
-from weft.metrics.baselines.tag import TagLookup
+from weft.metrics.baselines.tag import PerceptronTagger
 from weft.metrics.bootstrap import mean_interval, sum_intervals
 from weft.metrics.classes import confusion
 from weft.metrics.entities import entities_in, entity_counts, entity_figures, entity_figures_from_counts, per_type
@@ -217,11 +217,11 @@ class Intent(ScoredTask):
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[Any]]:
         numbers = [self.intents.index(one.gold.intent) for one in train]
         intents = TextClassifier.fit([text_of(one.given) for one in train], numbers, len(self.intents))
-        slots = TagLookup.fit([one.given for one in train], [one.gold.tags for one in train])
+        slots = PerceptronTagger.fit([one.given for one in train], [one.gold.tags for one in train])
         words = [one.given for one in examples]
         probabilities = intents.probabilities([text_of(given) for given in words])
         tags = [tuple(row) for row in slots.predict(words)]
-        return "TF-IDF + logistic regression, most frequent tag", list(zip(probabilities, tags, strict=True))
+        return "TF-IDF + logistic regression, averaged perceptron", list(zip(probabilities, tags, strict=True))
 
     def shown(self, example: Example, answer: Any, *, details: bool = False) -> dict[str, Any]:
         probabilities, tags = answer

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from weft.errors import InputError
 from weft.interchange.folder import Description
-from weft.metrics.baselines.tag import PhraseLookup, TagLookup
+from weft.metrics.baselines.tag import PerceptronTagger
 from weft.metrics.bootstrap import sum_intervals
 from weft.metrics.classes import class_figures, confusion
 from weft.metrics.entities import (
@@ -327,14 +327,8 @@ class Tag(ScoredTask):
         return ExtraMetrics({"f1_raw": found.f1}, {"f1_raw": found.interval}, {"from_raw_text": found.facts})
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[tuple[str, ...]]]:
-        words, tags = [one.given for one in train], [one.gold for one in train]
-        if self.entities and _are_characters(words):
-            known = PhraseLookup.fit(words, tags)
-            return "entities seen in training", [tuple(row) for row in known.predict([one.given for one in examples])]
-        model = TagLookup.fit(words, tags)
-        return "most frequent tag of each word", [
-            tuple(tags) for tags in model.predict([one.given for one in examples])
-        ]
+        model = PerceptronTagger.fit([one.given for one in train], [one.gold for one in train])
+        return "averaged perceptron", [tuple(tags) for tags in model.predict([one.given for one in examples])]
 
     def shown(self, example: Example, answer: Sequence[str], *, details: bool = False) -> dict[str, Any]:
         found: dict[str, Any] = {"words": list(example.given), "tags": list(answer)}
@@ -390,8 +384,3 @@ def _windows(pieces: np.ndarray, room: int) -> list[range]:
             start, size = word, 0
         size += count
     return [*found, range(start, len(pieces))]
-
-
-def _are_characters(sentences: Sequence[Sequence[str]]) -> bool:
-    """Whether the words are single characters, as in Chinese data; one alone says little about a name."""
-    return bool(np.mean([len(word) == 1 for words in sentences[:1000] for word in words]) > 0.8)
