@@ -48,7 +48,8 @@ def main() -> None:
 def measurements(given: argparse.Namespace) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     for task in TASKS:
         if (given.teachers / task / "model").is_dir():
-            yield f"{task} int8", lambda task=task: task_scores(given, task)
+            for bits in (8, 4):
+                yield f"{task} int{bits}", lambda task=task, bits=bits: task_scores(given, task, bits)
     yield "sst2 in transformers", lambda: agreement(given)
     yield "minilm int8", lambda: cosines(given)
     for run in ("austen", "quickstart"):
@@ -56,10 +57,10 @@ def measurements(given: argparse.Namespace) -> Iterator[tuple[str, Callable[[], 
             yield f"{run} int{bits}", lambda run=run, bits=bits: perplexities(given, run, bits)
 
 
-def task_scores(given: argparse.Namespace, task: str) -> dict[str, Any]:
+def task_scores(given: argparse.Namespace, task: str, bits: int) -> dict[str, Any]:
     folder, train, test, metric = TASKS[task]
-    source, small = given.teachers / task / "model", given.output / f"{task}-int8"
-    facts = quantize_model(source, small, data=given.data / folder / train)
+    source, small = given.teachers / task / "model", given.output / f"{task}-int{bits}"
+    facts = quantize_model(source, small, bits=bits, data=given.data / folder / train)
     scores = [evaluate_model(one, given.data / folder / test)["figures"][metric] for one in (source, small)]
     return {"metric": metric, "before": scores[0], "after": scores[1], **kept(facts)}
 
