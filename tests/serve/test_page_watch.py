@@ -256,7 +256,9 @@ def test_a_service_that_is_gone_is_said_and_found_again(browser: Any, tmp_path: 
             page.get_by_role("tab", name="Curves").click()
             see_charts(seen)
             page.get_by_text("As a table").first.click()
-            assert page.locator(".chart table tbody tr").count() == 7
+            rows = page.locator(".chart table tbody tr")
+            rows.nth(6).wait_for()
+            assert rows.count() == 7
             page.close()
 
 

@@ -36,6 +36,7 @@ def runs(tmp_path_factory):
         shutil.copytree(folder / "own/checkpoints/step-000002", folder / f"continued-{stage}/checkpoints/step-000002")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", zero_stages.__file__, folder]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    environment["PYTHONPATH"] = str(Path(zero_stages.__file__).parents[1])  # modules that several tests share
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     return folder
