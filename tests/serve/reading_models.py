@@ -16,6 +16,7 @@ from task_models import PAIRS, TEXTS, make, save, tokenizer_of
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.cutting import Cutter
+from weft.tasks.extract import Extract
 from weft.tasks.intent import Intent
 from weft.tasks.pair import Pair
 from weft.tasks.reply import Reply
@@ -35,6 +36,7 @@ MODELS: dict[str, tuple[Any, str]] = {
     "pos": (Tag(("NOUN", "VERB", "ADJ"), cutter=Cutter("unicode")), "roberta"),
     "answer": (Answer(), "bert"),
     "intent": (Intent((*TAGS, "intent:light", "intent:music")), "distilbert"),
+    "extract": (Extract(), "bert"),
     "translate": (Translate(head="seq2seq", beams=3, most_new=8), "t5"),
     "summarize": (Summarize(head="seq2seq", beams=1, most_new=8, prefix="short: "), "t5"),
     "reply": (Reply(head="causal", sample=True, most_new=8), "gpt2"),

@@ -41,6 +41,19 @@ def test_labels_are_those_of_predict_best_first(ask, name):
     assert len(alone) == len(alone[0]) == 1 and alone[0][0]["label"] == found[0][0]["label"]
 
 
+def test_extracted_sentences_are_those_of_predict(ask):
+    model, texts = small_model("extract"), [" ".join(SENTENCES), LONG]  # the second has several windows
+    expected = model.predict(texts, details=True)
+    found = ask("/v1/tasks/extract", inputs=texts, model="extract", parameters={"return_sentences": True})
+    for one, wanted in zip(found, expected, strict=True):
+        assert one["summary_text"] == wanted["text"]
+        assert [part["text"] for part in one["sentences"]] == [part["text"] for part in wanted["sentences"]]
+        scores = [part["score"] for part in wanted["sentences"]]
+        assert [part["score"] for part in one["sentences"]] == pytest.approx(scores, abs=1e-5)
+    [alone] = ask("/v1/tasks/extract", inputs=texts[0], model="extract")
+    assert alone == {"summary_text": expected[0]["text"]}
+
+
 @pytest.mark.parametrize("apply", ["none", "sigmoid", "softmax"])
 def test_labels_agree_with_the_pipeline_of_transformers(ask, apply):
     pipe = transformers.pipeline("text-classification", model=str(small_model("classify").folder))

@@ -25,7 +25,7 @@ ANSWER = {  # what an answer has
     "classify": {"label", "score"}, "several": {"labels"}, "pair": {"label", "score"}, "similarity": {"score"},
     "embed": {"score"},
     "tag": {"words", "tags", "entities"}, "answer": {"answer", "score", "start", "end"}, "translate": {"text"},
-    "summarize": {"text"}, "reply": {"text"}, "intent": {"intent", "score", "slots", "tags"},
+    "summarize": {"text"}, "extract": {"text"}, "reply": {"text"}, "intent": {"intent", "score", "slots", "tags"},
 }  # fmt: skip
 
 

@@ -6,7 +6,8 @@
     SpanAnswers         first and last token of a span       −(log softmax(z_first)[b] + log softmax(z_last)[e]) / 2,
                                                              softmax over the tokens of each sequence
 
-A row is a sequence if the head pools, otherwise one scored token. Losses are sums over rows; the caller divides by the
+A row is a sequence if the head pools, otherwise one scored token. The windows of a long text are sequences that share
+a row: its logits are their mean. Losses are sums over rows; the caller divides by the
 number of rows in the whole step. A distance from a teacher is the same loss with its logits for targets: the KL
 divergence of the same distributions, or the squared difference.
 """
@@ -45,9 +46,10 @@ class ClassAnswers:
     rows: Tensor | None = None  # (N,) the scored tokens, if the head does not pool
     weights: Tensor | None = None  # (L,) class weights
     among: tuple[int, int] | None = None  # only this range of the head's outputs; `values` count from its start
+    windows: tuple[int, ...] | None = None  # sequences that share a row, one after the other; None: one each
 
     def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
-        found = network.head(self.head)(hidden, reader, self.rows).float()
+        found = mean_of_windows(network.head(self.head)(hidden, reader, self.rows).float(), self.windows)
         return found if self.among is None else found[:, self.among[0] : self.among[1]]
 
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
@@ -67,9 +69,10 @@ class MultiLabelAnswers:
     head: str
     values: Tensor  # (N, L) 0 or 1
     weights: Tensor | None = None  # (L,) weights of positive labels
+    windows: tuple[int, ...] | None = None
 
     def logits(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
-        return network.head(self.head)(hidden, reader).float()
+        return mean_of_windows(network.head(self.head)(hidden, reader).float(), self.windows)
 
     def loss(self, network: Network, hidden: Tensor, reader: Packed, smoothing: float) -> Tensor:
         logits = self.logits(network, hidden, reader)
@@ -124,3 +127,8 @@ class SpanAnswers:
 
     def correct(self, network: Network, hidden: Tensor, reader: Packed) -> Tensor:
         return (self.logits(network, hidden, reader).argmax(-1) == self.values).all(-1).sum()
+
+
+def mean_of_windows(logits: Tensor, windows: tuple[int, ...] | None) -> Tensor:
+    """(sequences, L) → (texts, L)."""
+    return logits if windows is None else torch.stack([part.mean(0) for part in logits.split(list(windows))])

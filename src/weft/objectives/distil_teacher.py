@@ -22,7 +22,7 @@ from torch import Tensor
 from weft.model.keep import Keep, Kept
 from weft.model.network import Network
 from weft.model.packed import Packed, pack
-from weft.objectives.answers import ClassAnswers, MultiLabelAnswers, RegressionAnswers
+from weft.objectives.answers import Answers, ClassAnswers, MultiLabelAnswers, RegressionAnswers
 from weft.objectives.objective import Batch
 
 Outputs = dict[str, Tensor]
@@ -107,7 +107,13 @@ class Teacher:
 
 def reads_sequences_alone(batch: Batch) -> bool:
     """Whether the logits are rows of single sequences or tokens."""
-    return batch.decoder is None and all(isinstance(one, RowAnswers) for one in batch.answers.values())
+    return batch.decoder is None and all(
+        isinstance(one, RowAnswers) and windows_of(one) is None for one in batch.answers.values()
+    )
+
+
+def windows_of(answers: Answers) -> tuple[int, ...] | None:
+    return getattr(answers, "windows", None)
 
 
 def logits_of_each(network: Network, hidden: Tensor, batch: Batch) -> list[Outputs]:
@@ -154,4 +160,5 @@ def key_of(batch: Batch) -> str:
         digest.update(b"none" if tensor is None else tensor.cpu().numpy().tobytes())
         digest.update(b"/")
     digest.update(",".join(batch.answers).encode())
+    digest.update(str([windows_of(answers) for answers in batch.answers.values()]).encode())
     return digest.hexdigest()

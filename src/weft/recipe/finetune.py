@@ -9,7 +9,7 @@ from weft.recipe.section import GradientClip, Section, StepPieces, TrainingPreci
 
 Paths = str | list[str]
 TaskName = Literal[
-    "classify", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent", "embed"
+    "classify", "pair", "similarity", "tag", "answer", "translate", "summarize", "reply", "intent", "embed", "extract"
 ]
 
 
@@ -40,7 +40,7 @@ class DataSection(Section):
     context: str | None = Field(None, description="column of the text that holds the answer")
     question: str | None = Field(None, description="column of the question")
     answers: str | None = Field(None, description="column of the gold answers")
-    source: str | None = Field(None, description="column of the text to translate, summarize or reply to")
+    source: str | None = Field(None, description="column of the text to translate, summarize, extract from or reply to")
     target: str | None = Field(None, description="column of the translation, summary or reply")
     intent: str | None = Field(None, description="column of the intent")
     several: bool | None = Field(
@@ -85,6 +85,13 @@ class FinetuneSection(Section):
     )
     lora_rank: int = Field(8, ge=1, le=1024, description="rank of the LoRA adapters")
     sequence_length: int | None = Field(None, ge=8, description="maximum tokens per example, including special tokens")
+    windows: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="classify: at most so many windows of sequence_length tokens are read of a text; default: as many "
+        "as hold 95 % of the training texts whole, up to 8",
+    )
     batch: int | None = Field(None, ge=1, description="examples per optimizer step")
     accumulation: int = Field(
         1, ge=1, description="micro-batches per optimizer step; a higher number needs less memory"

@@ -24,11 +24,13 @@ from weft.metrics.retrieval import unit_vectors
 from weft.model.heads import pooled
 from weft.model.network import Network
 from weft.model.packed import Packed
+from weft.objectives.answers import mean_of_windows
 from weft.serve.rewriting import Rewriter
+from weft.tasks.batches import windows_in
 from weft.tasks.catalog import TASKS
 from weft.tasks.example import Example, Input, Unusable
 from weft.tasks.loaded import LoadedModel
-from weft.tasks.scored_task import ScoredTask, VectorTask
+from weft.tasks.scored_task import ScoredTask
 from weft.tokenizer.tokenizer import Tokenizer
 
 MOST_SEQUENCE_TOKENS = 8192  # tokens of a sequence, for models without a limit of their own
@@ -126,8 +128,7 @@ class TaskReader:
 
     def inputs(self, examples: Sequence[Example], *, truncate: bool = False) -> PreparedInputs:
         inputs = self.task.inputs(examples, self.spec)
-        # Other tasks read a long text in windows.
-        cut = [one.example for one in inputs if one.was_cut] if isinstance(self.task, VectorTask) else []
+        cut = [] if self.task.reads_whole_texts else [one.example for one in inputs if one.was_cut]
         if cut and not truncate:
             raise length_error(cut[0], self.spec.most_tokens)
         return PreparedInputs(inputs, len(cut))
@@ -147,7 +148,8 @@ class LogitReader(TaskReader):
     """The raw scores of a text or a pair, before softmax or sigmoid."""
 
     def read(self, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:
-        return list(self.network.head(self.task.head)(hidden, packed).float().cpu().numpy())
+        logits = self.network.head(self.task.head)(hidden, packed).float()
+        return list(mean_of_windows(logits, windows_in(inputs)).cpu().numpy())
 
 
 @dataclass(frozen=True)

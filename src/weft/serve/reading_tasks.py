@@ -15,6 +15,7 @@ from weft.serve.served import ServedModel
 from weft.serve.task_formats import (
     AnswerParameters,
     AnswerRequest,
+    ExtractRequest,
     FeatureRequest,
     FillParameters,
     FillRequest,
@@ -113,6 +114,21 @@ def _spans(shown: dict[str, Any]) -> list[dict[str, Any]]:
     """Best first. Where there is no answer, its place is 0 to 0, as in `transformers`."""
     first = {key: value for key, value in shown.items() if key != "others"}
     return [{**one, "start": max(0, one["start"]), "end": max(0, one["end"])} for one in (first, *shown["others"])]
+
+
+async def summaries(request: Request, served: ServedModel, body: ExtractRequest) -> Response:
+    """Sentences of the text itself."""
+    found = await read_task(request, served, "extract", [{"source": text} for text in body.texts])
+    with_sentences = body.parameters is not None and body.parameters.return_sentences
+
+    def answer() -> Any:
+        rows = []
+        for example, scores in zip(found.examples, found.answers(), strict=True):
+            shown = found.reader.task.shown(example, scores, details=with_sentences)
+            rows.append({"summary_text": shown.pop("text"), **shown})
+        return rows
+
+    return await json_answer(request, answer)
 
 
 async def intents(request: Request, served: ServedModel, body: IntentRequest) -> Response:

@@ -99,6 +99,14 @@ class TagRequest(TextsRequest):
     parameters: TagParameters | None = None
 
 
+class ExtractParameters(TaskParameters):
+    return_sentences: bool = Field(False, description="also each sentence of the text with its score")
+
+
+class ExtractRequest(TextsRequest):
+    parameters: ExtractParameters | None = None
+
+
 class QuestionInput(RequestBody):
     question: SomeText
     context: SomeText

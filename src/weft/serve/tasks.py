@@ -1,4 +1,4 @@
-"""POST /v1/tasks/…: the nine tasks, filling masks, writing and embedding, in Hugging Face's shapes.
+"""POST /v1/tasks/…: the tasks, filling masks, writing and embedding, in Hugging Face's shapes.
 
 Each task has weft's name and, where it has one, Hugging Face's: tag is token-classification. The answers are those of
 `Model.predict`, `fill`, `generate` and `embed`.
@@ -16,11 +16,12 @@ from weft.serve.body import read_body
 from weft.serve.errors import HTTPProblem
 from weft.serve.openapi import Endpoint, RouteEntry
 from weft.serve.read_requests import admitted_model
-from weft.serve.reading_tasks import answers, features, fill, intents, labels, sentence_similarity, tags
+from weft.serve.reading_tasks import answers, features, fill, intents, labels, sentence_similarity, summaries, tags
 from weft.serve.served import ServedModel
 from weft.serve.task_formats import (
     AnswerRequest,
     ClassifyRequest,
+    ExtractRequest,
     FeatureRequest,
     FillRequest,
     GenerateRequest,
@@ -67,6 +68,7 @@ SERVED_TASKS = (
     ServedTask(("similarity", "sentence-similarity"), None, SimilarityRequest, sentence_similarity, [0.9, 0.1]),
     ServedTask(("tag", "token-classification"), "tag", TagRequest, tags, [_ENTITY]),
     ServedTask(("answer", "question-answering"), "answer", AnswerRequest, answers, _SPAN),
+    ServedTask(("extract",), "extract", ExtractRequest, summaries, [{"summary_text": "…"}]),
     ServedTask(("intent",), "intent", IntentRequest, intents, _INTENT),
     ServedTask(("fill", "fill-mask"), "fill", FillRequest, fill, [_FILLED]),
     ServedTask(

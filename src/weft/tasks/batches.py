@@ -22,6 +22,11 @@ def _sequences(one: Input) -> list[np.ndarray]:
     return np.split(one.ids, np.cumsum(one.parts)[:-1]) if one.parts else [one.ids]
 
 
+def windows_in(inputs: Sequence[Input]) -> tuple[int, ...] | None:
+    """How many sequences each input has; None if each has one."""
+    return tuple(max(1, len(one.parts)) for one in inputs) if any(one.parts for one in inputs) else None
+
+
 def groups(inputs: Sequence[Input], most_tokens: int = ANSWERED_TOKENS) -> Iterator[list[int]]:
     """Indices of inputs that go through the network together."""
     order = order_by_length([one.ids for one in inputs])

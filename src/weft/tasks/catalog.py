@@ -10,6 +10,7 @@ from weft.model.network import Network
 from weft.tasks.answer import Answer
 from weft.tasks.classify import Classify
 from weft.tasks.embed import EmbedTask
+from weft.tasks.extract import Extract
 from weft.tasks.intent import Intent
 from weft.tasks.pair import Pair
 from weft.tasks.reply import Reply
@@ -20,7 +21,7 @@ from weft.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
     task.name: task
-    for task in (Classify, Pair, Similarity, Tag, Answer, Translate, Summarize, Reply, Intent, EmbedTask)
+    for task in (Classify, Pair, Similarity, Tag, Answer, Translate, Summarize, Reply, Intent, EmbedTask, Extract)
 }
 
 

@@ -2,7 +2,8 @@
 
     p(label | text) = softmax(W h + b),   or σ(W h + b) for each label independently
 
-h is the vector of the whole text: BERT's first token, GPT's last.
+h is the vector of the whole text: BERT's first token, GPT's last. A text that is longer than the model reads has
+several windows; then W h + b is the mean over them.
 """
 
 from collections import Counter
@@ -33,17 +34,21 @@ from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives import answers
 from weft.objectives.objective import Batch
+from weft.progress import say
 from weft.recipe.finetune import DataSection, FinetuneSection
-from weft.tasks.encode import encode_texts
+from weft.tasks.batches import windows_in
+from weft.tasks.encode import encode_texts, encode_windows, windows_for
 from weft.tasks.example import Example, Input, UnseenLabel
 from weft.tasks.input_spec import InputSpec
 from weft.tasks.labelled.hold_out import group_examples
 from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text, with_unseen
-from weft.tasks.score_tables import class_table, confusion_table, score_table
+from weft.tasks.score_tables import abstention_table, class_table, confusion_table, score_table
 from weft.tasks.scored_task import Embed, VectorTask, head_labels
 from weft.tasks.task import Task
+from weft.tasks.temperature import divide_by_temperature
 
 _THRESHOLD = 0.5  # default probability above which a label is predicted
+MOST_WINDOWS = 64
 _MOST_WEIGHT = 100.0  # of a rare label with `balanced: true`
 
 
@@ -55,7 +60,7 @@ class Classify(VectorTask):
     gold_roles: ClassVar[tuple[str, ...]] = ("label",)
     list_roles: ClassVar[tuple[str, ...]] = ("label",)
     recipe_settings: ClassVar[tuple[str, ...]] = (
-        "balanced", "label_smoothing", "threshold", "data.several", "data.separator",
+        "balanced", "label_smoothing", "threshold", "windows", "data.several", "data.separator",
     )  # fmt: skip
     problem_type: ClassVar[str | None] = "single_label_classification"
     baseline_packages: ClassVar[tuple[str, ...]] = ("sklearn",)
@@ -70,6 +75,7 @@ class Classify(VectorTask):
 
     balanced: bool = False  # weigh classes so that rare ones count as much as frequent ones
     weights: tuple[float, ...] | None = None  # of the classes, if balanced
+    windows: int = 1  # of a long text, at most
 
     @classmethod
     def _variant(cls, several: bool) -> "type[Classify]":
@@ -139,8 +145,15 @@ class Classify(VectorTask):
         if example.gold not in self.labels:
             raise UnseenLabel(f"has the label {example.gold!r}, which is not in the training data")
 
+    def for_model(self, head: str, spec: InputSpec, train: Sequence[Example], section: FinetuneSection) -> Self:
+        windows = section.windows or windows_for([one.given for one in train], spec)
+        if windows > 1:
+            say(f"Long texts are read in up to {windows} windows of {spec.most_tokens:,} tokens.")
+        return replace(self, windows=windows)
+
     def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
-        encoded = encode_texts([example.given for example in examples], spec)
+        texts = [example.given for example in examples]
+        encoded = encode_texts(texts, spec) if self.windows == 1 else encode_windows(texts, spec, self.windows)
         return self._with_targets(encoded, examples)
 
     def _with_targets(self, encoded: list[Input], examples: Sequence[Example]) -> list[Input]:
@@ -149,15 +162,33 @@ class Classify(VectorTask):
 
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         weights = None if self.weights is None else torch.tensor(self.weights)
-        targets = answers.ClassAnswers(self.head, torch.tensor([one.targets for one in inputs]), weights=weights)
+        values, windows = torch.tensor([one.targets for one in inputs]), windows_in(inputs)
+        targets = answers.ClassAnswers(self.head, values, weights=weights, windows=windows)
         return Batch(packed, answers={self.name: targets}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
-        return list(network.head(self.head)(hidden, packed).float().softmax(-1).cpu().numpy())
+        return list(self.logits(network, hidden, packed, inputs).softmax(-1).cpu().numpy())
+
+    def logits(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> Tensor:
+        """(inputs, labels): of a text with several windows, the mean over them."""
+        return answers.mean_of_windows(network.head(self.head)(hidden, packed).float(), windows_in(inputs))
+
+    def calibrate(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> dict[str, float]:
+        return divide_by_temperature(self, network, examples, inputs, self._logit_rows, self._decisions)
+
+    def _logit_rows(self, *read: Any) -> list[np.ndarray]:
+        return list(self.logits(*read).cpu().numpy())
+
+    def _decisions(self, logits: np.ndarray, targets: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Logits of the alternatives, (decisions, alternatives), and the right one of each."""
+        return logits, np.asarray(targets)
 
     def _numbers(self, examples: Sequence[Example], labels: Sequence[str] = ()) -> np.ndarray:
         numbers = {label: number for number, label in enumerate(labels or self.labels)}
         return np.asarray([numbers[example.gold] for example in examples])
+
+    def label_numbers(self, examples: Sequence[Example]) -> np.ndarray | None:
+        return self._numbers(examples)
 
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
         labels = with_unseen(self.labels, (example.gold for example in examples))
@@ -174,7 +205,7 @@ class Classify(VectorTask):
             class_intervals(gold, predicted, len(labels)),
             credit=(gold == predicted).astype(float),
             severity=np.where(gold == predicted, 0.0, 1 - found[np.arange(len(gold)), gold]),
-            tables=[class_table(labels, matrix), *confusion_table(labels, matrix)],
+            tables=[class_table(labels, matrix), *confusion_table(labels, matrix), *abstention_table(found, gold)],
             calibration=calibration(found, gold),
         )
 
@@ -212,6 +243,15 @@ class Classify(VectorTask):
 
     def decision(self, example: Example, answer: np.ndarray) -> str:
         return self.labels[int(answer.argmax())]
+
+    def settings(self) -> dict[str, Any]:
+        return {"windows": self.windows} if self.windows > 1 else {}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        windows = settings.get("windows", 1)
+        if not isinstance(windows, int) or not 1 <= windows <= MOST_WINDOWS:
+            raise TypeError("the number of windows is not a small number")
+        return super().with_settings(settings)
 
 
 @dataclass(frozen=True)
@@ -258,6 +298,13 @@ class MultiLabel(Classify):
         rows = self._rows(examples).astype(np.float32)
         return [replace(one, targets=rows[one.example]) for one in encoded]
 
+    def label_numbers(self, examples: Sequence[Example]) -> np.ndarray | None:
+        return None
+
+    def _decisions(self, logits: np.ndarray, targets: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Each label of each text is a decision of its own: no or yes."""
+        return np.stack([np.zeros(logits.size), logits.ravel()], 1), np.stack(targets).ravel().astype(int)
+
     def _rows(self, examples: Sequence[Example], labels: Sequence[str] = ()) -> np.ndarray:
         """(N, L): True where the example has the label."""
         return np.asarray([[label in example.gold for label in labels or self.labels] for example in examples])
@@ -268,11 +315,11 @@ class MultiLabel(Classify):
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch:
         weights = None if self.weights is None else torch.tensor(self.weights)
         flags = torch.from_numpy(np.stack([one.targets for one in inputs]))
-        targets = answers.MultiLabelAnswers(self.head, flags, weights)
+        targets = answers.MultiLabelAnswers(self.head, flags, weights, windows_in(inputs))
         return Batch(packed, answers={self.name: targets}, counts={self.name: len(inputs)})
 
     def pieces(self, network: Network, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[np.ndarray]:
-        return list(network.head(self.head)(hidden, packed).float().sigmoid().cpu().numpy())
+        return list(self.logits(network, hidden, packed, inputs).sigmoid().cpu().numpy())
 
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
         labels = self._all_labels(examples)
@@ -330,14 +377,15 @@ class MultiLabel(Classify):
 
     def settings(self) -> dict[str, Any]:
         threshold = {} if self.threshold == _THRESHOLD else {"threshold": self.threshold}
-        return {"separator": self.separator, "columns": list(self.columns), **threshold}
+        return {**super().settings(), "separator": self.separator, "columns": list(self.columns), **threshold}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
         threshold = settings.get("threshold", _THRESHOLD)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
             raise TypeError("the threshold is not a probability")
+        task = super().with_settings({key: settings[key] for key in ("windows",) if key in settings})
         columns = tuple(settings.get("columns") or ())
-        return replace(self, separator=settings.get("separator"), columns=columns, threshold=threshold)
+        return replace(task, separator=settings.get("separator"), columns=columns, threshold=threshold)
 
 
 def _describes_several(data: DataSection) -> bool:

@@ -1,10 +1,11 @@
 """Texts and pairs of texts as inputs: with the tokenizer's special tokens, truncated to the model's limit.
 
-A long text loses its end. In a long pair the longer text is truncated first, token by token, as in `transformers`
-(`longest_first`).
+A long text loses its end, or is read in windows of equal lengths. In a long pair the longer text is truncated first,
+token by token, as in `transformers` (`longest_first`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from weft.tasks.example import Input
 from weft.tasks.input_spec import InputSpec
 
 _PART = 1000  # texts
+_SAMPLE = 2000  # texts that tell how many windows are needed
+_WHOLE_SHARE = 0.95  # of them
+_MOST_CHOSEN = 8  # windows, unless a recipe asks for more
 
 
 def encoded(
@@ -36,6 +40,32 @@ def encode_texts(texts: Sequence[str], spec: InputSpec) -> list[Input]:
             encoding = engine.post_process(encoding)
         found.append(_input(number, encoding, spec, was_cut=is_long))
     return found
+
+
+def encode_windows(texts: Sequence[str], spec: InputSpec, most_windows: int) -> list[Input]:
+    """Each text is one input. A long one has several sequences, each with the special tokens."""
+    engine, most = spec.tokenizer.engine, spec.most_tokens
+    room = max(1, most - engine.num_special_tokens_to_add(is_pair=False))
+    found = []
+    for number, encoding in enumerate(encoded(texts, engine.encode_batch_fast)):
+        length = len(encoding)
+        count = min(most_windows, max(1, ceil(length / room)))
+        size = min(room, max(1, ceil(length / count)))
+        encoding.truncate(size)
+        windows = [encoding, *encoding.overflowing][:count]
+        rows = [np.asarray(engine.post_process(one).ids, np.int32) for one in windows]
+        parts = tuple(map(len, rows)) if len(rows) > 1 else ()
+        found.append(Input(number, np.concatenate(rows), was_cut=length > size * count, parts=parts))
+    return found
+
+
+def windows_for(texts: Sequence[str], spec: InputSpec) -> int:
+    """One, unless a twentieth of the texts and more is too long; then as many as hold nearly all of them whole."""
+    some = [texts[number] for number in np.random.default_rng(0).permutation(len(texts))[:_SAMPLE].tolist()]
+    room = max(1, spec.most_tokens - spec.tokenizer.engine.num_special_tokens_to_add(is_pair=False))
+    lengths = [len(one) for one in encoded(some, spec.tokenizer.engine.encode_batch_fast)]
+    longest = float(np.quantile(lengths, _WHOLE_SHARE)) if lengths else 0.0
+    return min(_MOST_CHOSEN, max(1, ceil(longest / room)))
 
 
 def encode_pairs(pairs: Sequence[tuple[str, str]], spec: InputSpec) -> list[Input]:

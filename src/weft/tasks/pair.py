@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from weft.metrics.baselines.frozen import pair_features
 from weft.metrics.baselines.pairs import PairClassifier
+from weft.recipe.finetune import FinetuneSection
 from weft.tasks.classify import Classify
 from weft.tasks.encode import encode_pairs
 from weft.tasks.example import Example, Input
@@ -36,6 +37,9 @@ class Pair(Classify):
 
     def given(self, values: Mapping[str, Any]) -> tuple[str, str]:
         return given_pair(values)
+
+    def for_model(self, head: str, spec: InputSpec, train: Sequence[Example], section: FinetuneSection) -> Self:
+        return self
 
     def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
         return self._with_targets(encode_pairs([example.given for example in examples], spec), examples)

@@ -20,10 +20,10 @@ from weft.generate.prepare import prepared
 from weft.generate.writer import Writer
 from weft.interchange.folder import Description
 from weft.metrics.baselines.rewrite import LeadSentences, NearestNeighbour
-from weft.metrics.bootstrap import mean_interval, sum_intervals
+from weft.metrics.bootstrap import sum_intervals
 from weft.metrics.classes import ratio
 from weft.metrics.judged import Judged
-from weft.metrics.rouge import rouge_of_each
+from weft.metrics.rouge import ROUGE_TITLES, judge_summaries
 from weft.metrics.translations import translation_counts, translation_figures, translation_figures_from_counts
 from weft.model.families import Family
 from weft.model.network import Network
@@ -38,7 +38,6 @@ from weft.tasks.input_spec import InputSpec
 from weft.tasks.labels import read_text
 from weft.tasks.task import ExtraMetrics, Task, batch_of
 
-ROUGE_TITLES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
 WRITING_HEADS = ("seq2seq", "causal")
 TARGET_SHARE = 0.5  # of a decoder's input that the target may take
 DEFAULT_TOKENS = 64  # limit of a generated text, if there are no training targets to tell
@@ -273,10 +272,7 @@ class Summarize(Rewrite):
     metric_titles: ClassVar[Mapping[str, str]] = ROUGE_TITLES
 
     def judge(self, examples: Sequence[Example], answers: Sequence[str]) -> Judged:
-        each = rouge_of_each(answers, [one.gold for one in examples])
-        figures = {name: float(values.mean()) for name, values in each.items()}
-        intervals = {name: mean_interval(values) for name, values in each.items()}
-        return Judged(figures, intervals, each["rougeL"], 1 - each["rougeL"])
+        return judge_summaries(answers, [one.gold for one in examples])
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
         model = LeadSentences.fit([one.given for one in train], [one.gold for one in train])

@@ -1,14 +1,17 @@
-"""Tables of a report: precision, recall and F1 of each class, and the confusion matrix."""
+"""Tables of a report: precision, recall and F1 of each class, and the confusion matrix, and what can be
+answered with how much confidence."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from weft.metrics.calibration import abstention
 from weft.metrics.classes import per_class
 from weft.metrics.judged import DetailTable
 
 _MOST_IN_MATRIX = 30  # labels; larger confusion matrices are unreadable
+_WANTED_ACCURACIES = (0.9, 0.95, 0.98, 0.99)
 _HEADINGS = ["", "precision", "recall", "F1", "support"]
 
 
@@ -33,3 +36,14 @@ def confusion_table(labels: Sequence[str], matrix: np.ndarray) -> list[DetailTab
         [label, *(f"{count:,}" if count else "·" for count in row)] for label, row in zip(labels, matrix, strict=True)
     ]
     return [DetailTable("Confusion matrix: gold (rows) × predicted (columns)", ["", *labels], rows)]
+
+
+def abstention_table(probabilities: np.ndarray, gold: np.ndarray) -> list[DetailTable]:
+    """What is left if only sure answers are given. Empty if no accuracy above that of all answers can be had."""
+    overall = float((probabilities.argmax(1) == gold).mean())
+    found = [abstention(probabilities, gold, wanted) for wanted in _WANTED_ACCURACIES if wanted > overall]
+    rows = [[f"{one.confidence:.3f}", f"{one.answered:.1%}", f"{one.accuracy:.1%}"] for one in found if one is not None]
+    if not rows:
+        return []
+    title = "Answering only where the model is sure"
+    return [DetailTable(title, ["least confidence", "answered", "accuracy of these"], rows)]

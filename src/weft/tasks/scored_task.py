@@ -29,6 +29,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]  # texts -> (texts, width)
 class ScoredTask(Task):
     """A task whose answer is read from the scores of one forward pass."""
 
+    reads_whole_texts: ClassVar[bool] = True  # in several inputs, if they are long; otherwise their ends may be cut
     default_metric: ClassVar[str]  # higher is better
     balanced_metric: ClassVar[str] = ""  # the default with `balanced: true`
     metric_aliases: ClassVar[Mapping[str, str]] = {}
@@ -109,6 +110,8 @@ class ScoredTask(Task):
 class VectorTask(ScoredTask):
     """A task that the text vectors of an untuned encoder say something about."""
 
+    reads_whole_texts: ClassVar[bool] = False
+
     @abstractmethod
     def untuned(
         self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
@@ -123,13 +126,15 @@ def answer_inputs(
     inputs: Sequence[Input],
     parts: Iterable[list[int]] | None = None,
     *,
+    read: Callable[..., Sequence[Any]] | None = None,
     on_batch: Callable[[Batch, Tensor], None] | None = None,
 ) -> list[Any]:
     """The network's answer to each example.
 
-    `parts`: indices of inputs that go through the network together. Default: `groups`. `on_batch` receives each batch
-    and its hidden states, to sum a loss.
+    `parts`: indices of inputs that go through the network together. Default: `groups`. `read`: what is read from the
+    hidden states. Default: `task.pieces`. `on_batch` receives each batch and its hidden states, to sum a loss.
     """
+    read = read or task.pieces
     device = next(network.parameters()).device
     predicted: list[Any] = [None] * len(inputs)
     with torch.inference_mode():
@@ -140,7 +145,7 @@ def answer_inputs(
             hidden = network(batch.packed)
             if on_batch is not None:
                 on_batch(batch, hidden)
-            for index, piece in zip(part, task.pieces(network, hidden, batch.packed, picked), strict=True):
+            for index, piece in zip(part, read(network, hidden, batch.packed, picked), strict=True):
                 predicted[index] = piece
     of_each: list[list[tuple[Input, Any]]] = [[] for _ in examples]
     for one, piece in zip(inputs, predicted, strict=True):

@@ -57,6 +57,7 @@ from weft.tasks.words import read_tagged, read_words
 
 _OUTSIDE = "O"
 INTENT_PREFIX = "intent:"  # of the labels that are intents, in a model of task intent
+SENTENCE_PREFIX = "sentence:"  # of the labels of task extract
 FOREIGN_CUTTER = Cutter("treebank")  # for models of unknown origin: the words of most tagging data are cut so
 ILL_FORMED = "has a malformed tag sequence (repaired)"
 WindowTags = tuple[np.ndarray, np.ndarray]  # of each word: the number of its tag, a probability (`PredictedTags`)
@@ -98,7 +99,7 @@ class Tag(ScoredTask):
     @classmethod
     def from_head(cls, network: Network, description: Description) -> Task | None:
         labels = head_labels(network, description, cls.head)
-        if labels is None or any(label.startswith(INTENT_PREFIX) for label in labels):
+        if labels is None or any(label.startswith((INTENT_PREFIX, SENTENCE_PREFIX)) for label in labels):
             return None
         entities = "O" in labels and any(label.startswith("B-") for label in labels)
         return cls(labels, entities=entities, cutter=FOREIGN_CUTTER)

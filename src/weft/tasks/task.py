@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from weft.interchange.folder import Description
 from weft.interchange.pooling import Pooling
 from weft.metrics.bootstrap import Interval
@@ -133,6 +135,10 @@ class Task(ABC):
         """The gold classes of the example, if the task has classes."""
         return ()
 
+    def label_numbers(self, examples: Sequence[Example]) -> np.ndarray | None:
+        """The place in `labels` of each example's label, if it has just one and answers are probabilities of all."""
+        return None
+
     def compared_texts(self, example: Example) -> tuple[str, ...]:
         """The texts that held-out examples must not share with training examples."""
         return (self.in_words(example),)
@@ -178,6 +184,12 @@ class Task(ABC):
             batch_of(self, [inputs[i] for i in part]) for part in tracked_groups(inputs, "Validating", self.counted_as)
         )
         return {"validation_loss": validate(network, batches)["validation_loss"]}
+
+    def calibrate(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> dict[str, float]:
+        """Make the network's probabilities agree with its accuracy on these examples, which it was not trained on.
+        Returns what was done; nothing by default.
+        """
+        return {}
 
     # Saving.
 

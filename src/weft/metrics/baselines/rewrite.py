@@ -69,9 +69,20 @@ class NearestNeighbour:
         return found
 
 
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text, or its lines if there are several. Joined, they are the text; none is blank."""
+    parts = text.splitlines(keepends=True) if "\n" in text.strip() else split_sentences(text)
+    found: list[str] = []
+    for part in parts:
+        if found and not (part.strip() and found[-1].strip()):
+            found[-1] += part
+        else:
+            found.append(part)
+    return found or [text]
+
+
 def _lead(source: str, count: int) -> str:
-    parts = source.splitlines(keepends=True) if "\n" in source else split_sentences(source)
-    return "".join(parts[:count]).strip()
+    return "".join(sentences_of(source)[:count]).strip()
 
 
 def _overlap(text: str, target: str) -> float:

@@ -20,6 +20,7 @@ from weft.progress import Gauge, say
 from weft.tasks.catalog import metric_title
 from weft.tasks.example import Example
 from weft.tasks.input_spec import InputSpec
+from weft.tasks.judging.label_suspects import Suspect, label_suspects
 from weft.tasks.judging.untuned import Untuned
 from weft.tasks.judging.verdict import tuning_warning, verdict_line
 from weft.tasks.labelled.data import LabelledSplit
@@ -81,6 +82,7 @@ class Evaluation:
     untuned: Compared | None = None
     notes: tuple[str, ...] = ()  # caveats
     facts: dict[str, Any] = field(default_factory=dict)  # how metrics were measured, such as the raw text used
+    suspects: tuple[Suspect, ...] = ()  # training examples whose labels may be wrong
 
     @property
     def figures(self) -> dict[str, float]:
@@ -187,6 +189,7 @@ def evaluate_on(
         untuned=None if untuned is None else _judge_untuned(task, examples, judged, untuned),
         notes=tuple(notes),
         facts=measured.facts,
+        suspects=() if train is None else tuple(label_suspects(model, train)),
     )
 
 

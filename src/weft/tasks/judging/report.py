@@ -14,6 +14,7 @@ from weft.metrics.rounding import interval_text, rounded
 from weft.page import bars, grid, page, table, tiles
 from weft.tasks.catalog import metric_title
 from weft.tasks.judging.evaluation import Compared, Evaluation
+from weft.tasks.judging.label_suspects import Suspect
 from weft.tasks.judging.verdict import tuning_warning
 from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.task import Task
@@ -46,6 +47,8 @@ def write_task_report(
     facts["mended"] = {use: split.mended.sentences() for use, split in splits.items() if split.mended.count}
     facts["tables"] = {one.title: [one.headings, *one.rows] for one in evaluation.judged.tables}
     facts["mistakes"] = [_mistake(evaluation, example, answer) for example, answer in evaluation.mistakes()]
+    if evaluation.suspects:
+        facts["label_suspects"] = [_suspect(evaluation.task, one) for one in evaluation.suspects]
     if training:
         facts["training"] = {key: value for key, value in training.items() if key != "model"}
     write_file(folder / FACTS_NAME, to_json(facts))
@@ -72,6 +75,7 @@ def _parts(
         *(f"<h2>{escape(one.title)}</h2>{grid(one.headings, one.rows)}" for one in evaluation.judged.tables),
         "<h2>Worst mistakes</h2>",
         _mistakes(facts["mistakes"]),
+        _suspects(facts.get("label_suspects", [])),
         _calibration(evaluation),
         "<h2>Score by length</h2>",
         bars(
@@ -212,6 +216,28 @@ def _mistakes(found: list[dict[str, str]]) -> str:
         return "<p>None.</p>"
     rows = [[one["given"], one["right"], one["said"], one["place"]] for one in found]
     return grid(["input", "gold", "predicted", "place"], rows, "texts")
+
+
+def _suspect(task: Task, found: Suspect) -> dict[str, Any]:
+    example = found.example
+    return {
+        "place": example.place,
+        "given": task.in_words(example)[:SHOWN_CHARACTERS],
+        "label": task.gold_in_words(example),
+        "suggested": found.label,
+        "confidence": round(found.confidence, 4),
+    }
+
+
+def _suspects(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return ""
+    rows = [
+        [one["given"], one["label"], f"{one['suggested']} ({one['confidence']:.0%})", one["place"]] for one in found
+    ]
+    note = "The model and the baseline, which was trained without these examples, agree on another label."
+    shown = grid(["input", "label", "suggested", "place"], rows, "texts")
+    return f"<h2>Training labels that may be wrong</h2><p>{note}</p>{shown}"
 
 
 def _problems(title: str, found: dict[str, list[str]]) -> str:

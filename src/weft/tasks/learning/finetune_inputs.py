@@ -77,7 +77,7 @@ class FinetuneInputs:
         limit = longest(saved.embedding.positions)
         if limit is None:
             return
-        if (most := max(len(one.ids) for one in inputs)) > limit:
+        if (most := max(max(one.parts, default=len(one.ids)) for one in inputs)) > limit:
             raise RecipeError(
                 f"An input has {most:,} tokens even when it is cut, and the model reads {limit:,}: "
                 "finetune.data.separator is too long, or finetune.sequence_length too short."

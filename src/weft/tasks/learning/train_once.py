@@ -52,6 +52,7 @@ def train_once(
         restore_weights(folder / CHECKPOINTS / f"step-{state.best:06}", network)
     validation = _logged_validation(folder, state.best) or measure()
     network.eval()
+    calibrated = task.calibrate(network, held_out, questions)
     return {
         "task": task.name,
         "seed": seed,
@@ -63,6 +64,7 @@ def train_once(
         "training_seconds": round(read_metrics(folder)[-1]["seconds"], 1),  # including those before a break
         "score": validation[best_by] if best_by else -validation["validation_loss"],
         "validation": validation,
+        **({"calibrated": calibrated} if calibrated else {}),
     }
 
 
