@@ -58,8 +58,8 @@ def out_of_fold(task: Task, examples: Sequence[Example]) -> np.ndarray:
     fold = np.asarray([places[names[task.in_words(one)]] for one in examples])
     found = np.zeros((len(examples), len(task.labels)))
     for number in range(_FOLDS):
-        inside, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        if len(inside):
+        inside, others = np.flatnonzero(fold == number).tolist(), np.flatnonzero(fold != number).tolist()
+        if inside:
             _, answers = task.baseline([examples[i] for i in others], [examples[i] for i in inside])
             found[inside] = np.stack(answers)
     return found
