@@ -237,7 +237,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "model": "{minilm}",
             "task": "intent",
             "data": {"train": "{examples}/intent.tsv", "test": "{examples}/intent-test.tsv", "tags": "slots"},
-            "budget": "10 epochs",
+            "budget": "5 epochs",
         },
     ),
     "intent-zh": Experiment(
@@ -246,11 +246,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         FROM_SCRATCH,
         "exact",
         {
-            "model": {"family": "modernbert", "layers": 2, "width": 128, "heads": 4},
+            "model": {"family": "modernbert", "layers": 2, "width": 64, "heads": 2},
             "task": "intent",
             "data": {"train": "{examples}/intent-zh.tsv", "test": "{examples}/intent-zh-test.tsv", "tags": "slots"},
-            "budget": "30 epochs",
+            "budget": "20 epochs",
             "batch": 16,
+            "dropout": 0.2,
         },
     ),
     "cornell": Experiment(
