@@ -31,6 +31,7 @@ RECIPES = {
     "gpt2": ("causal", "kind: bpe, vocab_size: 400", "muon"),
     "bert": ("masked+next-sentence", "kind: wordpiece, vocab_size: 400", "adamw"),
     "t5": ("span", "kind: char", "adamw"),
+    "transformer": ("denoise", "kind: char", "muon"),
     "qwen3": ("causal", "kind: bpe, vocab_size: 400", "muon"),
 }
 TASKS = {

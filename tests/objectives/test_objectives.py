@@ -9,10 +9,12 @@ import torch
 import pretend_gpu
 import weft
 from weft.objectives.causal import Causal
+from weft.objectives.denoising import Denoising
 from weft.objectives.masked import Masked
 from weft.objectives.masked_pairs import MaskedPairs
 from weft.objectives.masking import MaskSpec, Vocabulary
 from weft.objectives.objective import head_scores, scaled_loss
+from weft.objectives.permutation import sentence_marks
 from weft.objectives.sentence_pairs import SentencePairs
 from weft.objectives.span_corruption import SpanCorruption
 from weft.objectives.spans import restore_spans
@@ -26,7 +28,7 @@ from weft.train.validation import validate
 
 ALICE = Path(__file__).parents[2] / "examples/alice.txt"
 SHAPE = {"vocabulary": 400, "layers": 2, "width": 32, "heads": 2, "dropout": 0.0}
-FAMILY = {"causal": "gpt2", "masked": "bert", "pairs": "bert", "corrupted": "t5"}
+FAMILY = {"causal": "gpt2", "masked": "bert", "pairs": "bert", "corrupted": "t5", "denoised": "t5"}
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +46,14 @@ def objectives(tmp_path_factory):
     t5_tokenizer, t5 = shards("unigram", "t5")
     vocabulary = Vocabulary(400, bert_tokenizer.id_of("mask"), frozenset(range(5)))
     frame = (bert_tokenizer.id_of("cls"), bert_tokenizer.id_of("sep"))
+    end, marks = t5_tokenizer.id_of("eos"), sentence_marks(t5_tokenizer)
     sentinels = tuple(t5_tokenizer.engine.token_to_id(f"<extra_id_{i}>") for i in range(100))
     return {
         "causal": Causal(gpt, 32),
         "masked": Masked(bert, 32, vocabulary, frame),
         "pairs": MaskedPairs(SentencePairs(bert), 32, vocabulary, frame),
-        "corrupted": SpanCorruption(t5, 32, sentinels, end=t5_tokenizer.id_of("eos"), start=0),
+        "corrupted": SpanCorruption(t5, 32, sentinels, end=end, start=0),
+        "denoised": Denoising(t5, 32, sentinels[0], marks, end=end, start=0),
     }
 
 

@@ -19,6 +19,11 @@ from weft.train.pretrain import pretrain
             {"pretrain": {"sequence_length": 64}, "model": {"family": "gpt2", "positions": 32, **SHAPE}},
             "at most 32 tokens",
         ),
+        (
+            {"model": {"family": "t5", **SHAPE}, "pretrain": {"objective": "denoise", "mask_unit": "word"}},
+            "pretrain.mask_unit does not go with objective denoise",
+        ),
+        ({"pretrain": {"objective": "denoise"}}, "Fitting: causal"),
         ({"pretrain": {"objective": "masked"}}, "objective masked does not fit a model with a causal head"),
         ({"tokenizer": {"kind": "bpe", "vocab_size": 60_000}}, r"supports a vocabulary of [\d,]+ tokens, not 60,000"),
         ({"model": {"family": "gpt2", "vocabulary": 5, **SHAPE}}, "they do not belong together"),

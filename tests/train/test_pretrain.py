@@ -57,6 +57,14 @@ def test_every_family_trains_and_transformers_finds_the_same_validation_loss(fam
     assert theirs(family, tmp_path / "run") == pytest.approx(results["validation"]["validation_loss"], abs=1e-4)
 
 
+@pytest.mark.parametrize("family", ["t5", "transformer"])
+def test_denoising_validates_as_transformers_does_with_three_tenths_masked(family, place, tmp_path):
+    made = variant(place, family, objective="denoise", precision="float32")
+    results = pretrain(made, place, tmp_path / "run")
+    assert read_recipe(tmp_path / "run/recipe.yml").pretrain.mask_share == 0.3
+    assert theirs(family, tmp_path / "run") == pytest.approx(results["validation"]["validation_loss"], abs=1e-4)
+
+
 def theirs(family, run):
     """The validation loss as transformers computes it: the same batches, one sequence at a time."""
     import transformers
@@ -99,7 +107,7 @@ def validation_batches(run):
 
     plan = read_recipe(run / "recipe.yml").pretrain
     shards, tokenizer = open_shards(run / "tokens/validation/0"), load_tokenizer(run / "model")
-    objective = OBJECTIVES[plan.objective].make(shards, tokenizer, plan.sequence_length, MaskSpec())
+    objective = OBJECTIVES[plan.objective].make(shards, tokenizer, plan.sequence_length, MaskSpec(plan.mask_share))
     return some_batches([objective], plan.validation_tokens, plan.sequence_length)
 
 

@@ -17,7 +17,12 @@ from weft.sources.reading import Reading
 from weft.sources.standard_input import standard_input_as_file
 from weft.train.text_evaluation import TextScores, language_head, score_texts
 
-_SCORED = {"causal": "tokens", "masked": "masked tokens", "seq2seq": "target tokens of span corruption"}
+_SCORED = {
+    "causal": "tokens",
+    "masked": "masked tokens",
+    "span": "target tokens of span corruption",
+    "denoise": "denoised tokens",
+}  # by objective
 
 PathOrPaths = str | Path | Sequence[str | Path]
 
@@ -102,6 +107,7 @@ def _evaluate_text(
                 lambda: _limited(listing.files, reading, limit_bytes),
                 (lambda: _limited(train, reading, None)) if train else None,
                 _trained_length(model),
+                model.results.get("objective"),
             )
         except RecipeError as error:  # the tokenizer has no mask token, or no sentinels
             raise InputError(f"{_name(model)}: {error} To evaluate it at a task, name the task with --task.") from None
@@ -140,7 +146,7 @@ def _verdict(scores: TextScores, files: int) -> str:
         line += f" · {scores.figures[second]:.2f} bits per byte"
     elif second is not None:
         line += f" · {second} {rounded(second, scores.figures[second])}"
-    line += f" on {scores.tokens:,} {_SCORED[scores.kind]} of {files:,} file{'' if files == 1 else 's'}"
+    line += f" on {scores.tokens:,} {_SCORED[scores.objective]} of {files:,} file{'' if files == 1 else 's'}"
     metric = {"causal": "perplexity", "masked": "accuracy"}.get(scores.kind, "")
     if metric in scores.baseline:
         line += f"; {scores.baseline['name']} {rounded(metric, scores.baseline[metric])}"

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from weft.errors import InputError, RecipeError, WeftError, not_found
 from weft.model.network import Network
-from weft.objectives.catalog import DEFAULT_OBJECTIVE, OBJECTIVES
-from weft.objectives.masking import DEFAULT_MASKING
+from weft.objectives.catalog import OBJECTIVES, text_objective
 from weft.objectives.objective import Batch, Objective
 from weft.recipe.file import read_recipe
 from weft.recipe.finetune import DataSection
@@ -92,7 +91,7 @@ def text_samples(model: LoadedModel, paths: Sequence[Path], scratch: Path, most:
     """Windows of at most `most` characters of text. `scratch`: a folder for token ids, which batches are read from."""
     head, where = language_head(model.network), named(paths)
     assert head is not None
-    kind = OBJECTIVES[DEFAULT_OBJECTIVE[head]]
+    kind = OBJECTIVES[text_objective(head, model.results.get("objective"))]
     trained = model.results.get("sequence_length")
     length = min(trained if isinstance(trained, int) and trained > 2 else _TEXT_WINDOW, model.longest or _TEXT_WINDOW)
     try:
@@ -100,7 +99,7 @@ def text_samples(model: LoadedModel, paths: Sequence[Path], scratch: Path, most:
         shards = prepare_shards(source, "test", model.tokenizer, kind, scratch / "text")
         if shards is None:
             raise InputError(f"{where} holds no text.")
-        objective = kind.make(shards, model.tokenizer, length, DEFAULT_MASKING)
+        objective = kind.make(shards, model.tokenizer, length, kind.masking)
     except RecipeError as error:  # the tokenizer has no mask token, or no sentinels
         raise InputError(f"{where} cannot be used with this model: {error}") from None
     return TextSamples(objective, length, len(shards))

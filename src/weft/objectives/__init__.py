@@ -10,6 +10,9 @@ sentence_pairs    two segments: consecutive, from two documents, or swapped
 masked_pairs      masked language modelling and a label of the pair, jointly
 spans             cut spans out of a sequence; sentinels mark them
 span_corruption   span corruption for encoder–decoders
+permutation       the sentences of a document in random order
+infilling         one mask in the place of each span
+denoising         both, for encoder–decoders that write the whole text (BART)
 catalog           all of them by the names a recipe uses
 
 Everything random is a function of (seed, epoch, sample).

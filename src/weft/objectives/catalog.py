@@ -8,9 +8,11 @@ from tokenizers import models
 
 from weft.errors import RecipeError
 from weft.objectives.causal import Causal
+from weft.objectives.denoising import Denoising
 from weft.objectives.masked import Masked
 from weft.objectives.masked_pairs import MaskedPairs
 from weft.objectives.masking import MaskSpec, Vocabulary
+from weft.objectives.permutation import sentence_marks
 from weft.objectives.sentence_pairs import SentencePairs
 from weft.objectives.span_corruption import SpanCorruption
 from weft.tokenizer.special import SENTINELS
@@ -21,7 +23,7 @@ from weft.tokens.shards import TokenShards
 DEFAULT_OBJECTIVE = {"masked": "masked", "causal": "causal", "seq2seq": "span"}
 
 
-PretrainObjective = Causal | Masked | MaskedPairs | SpanCorruption
+PretrainObjective = Causal | Masked | MaskedPairs | SpanCorruption | Denoising
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,17 @@ class ObjectiveKind:
     make: Callable[[TokenShards, Tokenizer, int, MaskSpec], PretrainObjective]
     pairs: bool = False  # needs sentence boundaries
     uniform: bool = True  # all batches have the same shape
+    mask_share: float = 0.15  # by default
 
     @property
     def language_head(self) -> str:
         """The head that predicts tokens."""
         return self.head.split("+")[0]
+
+    @property
+    def masking(self) -> MaskSpec:
+        """How it masks by default."""
+        return MaskSpec(self.mask_share)
 
 
 def find_objective_kind(name: str, head: str) -> ObjectiveKind:
@@ -47,6 +55,15 @@ def find_objective_kind(name: str, head: str) -> ObjectiveKind:
             f"pretrain.objective {name} does not fit a model with a {head} head. Fitting: {', '.join(fitting)}."
         )
     return kind
+
+
+def text_objective(head: str, trained_with: object) -> str:
+    """The objective that a model with this language head is measured by on text: the one it was trained with, as its
+    folder says. The head's default if that is unknown, or has a second head.
+    """
+    if isinstance(trained_with, str) and trained_with in OBJECTIVES and OBJECTIVES[trained_with].head == head:
+        return trained_with
+    return DEFAULT_OBJECTIVE[head]
 
 
 def end_of_document(tokenizer: Tokenizer, kind: ObjectiveKind) -> int:
@@ -88,6 +105,19 @@ def _span(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec
     return SpanCorruption(shards, length - 1, sentinels, end=end, start=start, share=mask.share)
 
 
+def _denoise(shards: TokenShards, tokenizer: Tokenizer, length: int, mask: MaskSpec) -> PretrainObjective:
+    """T5's tokenizers have no mask token; their first sentinel serves as one."""
+    known = (tokenizer.id_of("mask"), tokenizer.engine.token_to_id(SENTINELS[0]))
+    hidden = next((token for token in known if token is not None), None)
+    if hidden is None:
+        raise RecipeError(
+            f"The tokenizer has no mask token and no {SENTINELS[0]}, one of which denoising needs. Train one for t5."
+        )
+    start, end = _token(tokenizer, "pad", "bos"), _token(tokenizer, "eos")
+    marks = sentence_marks(tokenizer)
+    return Denoising(shards, length - 1, hidden, marks, end=end, start=start, share=mask.share)
+
+
 OBJECTIVES = {
     "causal": ObjectiveKind("causal", ("eos", "bos", "sep"), _causal),
     "masked": ObjectiveKind("masked", ("sep", "eos"), _masked),
@@ -98,6 +128,7 @@ OBJECTIVES = {
         "masked+next-sentence", ("sep", "eos"), _sentence_order, pairs=True, uniform=False
     ),
     "span": ObjectiveKind("seq2seq", ("eos",), _span, uniform=False),
+    "denoise": ObjectiveKind("seq2seq", ("eos",), _denoise, uniform=False, mask_share=0.3),
 }
 
 

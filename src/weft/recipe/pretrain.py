@@ -6,7 +6,7 @@ from pydantic import Field
 
 from weft.recipe.section import GradientClip, Section, StepPieces, TrainingPrecision, WarmUp
 
-ObjectiveName = Literal["causal", "masked", "masked+next-sentence", "masked+sentence-order", "span"]
+ObjectiveName = Literal["causal", "masked", "masked+next-sentence", "masked+sentence-order", "span", "denoise"]
 
 
 class PretrainSection(Section):
@@ -46,7 +46,9 @@ class PretrainSection(Section):
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of the target probability spread over all tokens"
     )
-    mask_share: float = Field(0.15, gt=0, lt=1, description="share of the tokens that are masked")
+    mask_share: float | None = Field(
+        None, gt=0, lt=1, description="share of the tokens that are masked; default: 0.3 for denoise, otherwise 0.15"
+    )
     mask_unit: Literal["token", "word", "span", "cover"] = Field(
         "token",
         description="what is masked: tokens, whole words or spans; cover: each token once in 1 / mask_share epochs",
@@ -76,6 +78,7 @@ class PretrainPlan(PretrainSection):
     sequence_length: int
     batch_tokens: int
     learning_rate: float
+    mask_share: float
     precision: Literal["float32", "bfloat16"]
     compile: bool
     log_every: int

@@ -129,7 +129,7 @@ def _tokenizer(
     recipe: Recipe, base: Path, folder: Path, goal: PretrainGoal, sources: list[TrainingSource]
 ) -> Tokenizer:
     of_model = TokenizerSection(path=goal.model.path) if goal.model.path is not None else None
-    family = "t5" if goal.kind.language_head == "seq2seq" else goal.family  # span corruption needs T5's sentinels
+    family = "t5" if goal.kind.language_head == "seq2seq" else goal.family  # their objectives need T5's sentinels
     return pretraining_tokenizer(recipe.tokenizer or of_model, sources, base, folder / "tokenizer", family)
 
 
@@ -191,6 +191,7 @@ def _measured(run: PreparedRun, built: Built, state: TrainState) -> dict[str, An
     results: dict[str, Any] = {
         "steps": state.step,
         "best_step": state.best,
+        "objective": plan.objective,
         "tokens": state.tokens,
         "sequence_length": plan.sequence_length,
         "parameters": count_parameters(network),

@@ -56,8 +56,9 @@ def _goal(recipe: Recipe, base: Path) -> PretrainGoal:
     kind = find_objective_kind(objective, head)
     if model.path is None:  # raises for a wrong setting, or a head that the family lacks
         design(**{**model.settings(), "head": kind.head})
-    settings = settings.model_copy(update={"objective": objective})
-    _check_nothing_is_ignored(settings)
+    share = kind.mask_share if settings.mask_share is None else settings.mask_share
+    settings = settings.model_copy(update={"objective": objective, "mask_share": share})
+    _check_nothing_is_ignored(settings, kind)
     if recipe.processes is not None:
         recipe.processes.check_optimizer(settings.optimizer, "pretrain.optimizer")
     return PretrainGoal(model, family, kind, settings, budget)
@@ -73,14 +74,14 @@ def _family_and_head(model: ModelSection, base: Path) -> tuple[str, str]:
     return family, find_family(family).default_head.split("+")[0]
 
 
-def _check_nothing_is_ignored(settings: PretrainSection) -> None:
+def _check_nothing_is_ignored(settings: PretrainSection, kind: ObjectiveKind) -> None:
     """Raises RecipeError for a setting without effect. Default values pass: a run's recipe.yml has all of them."""
-    usual = PretrainSection()
+    usual = PretrainSection(mask_share=kind.mask_share)
     useless = {
         "matrix_rate": settings.optimizer != "muon" and "is Muon's; the optimizer is adamw",
         "decay": settings.schedule != "wsd" and f"goes with schedule wsd, not {settings.schedule}",
         "mask_share": settings.objective == "causal" and "does not go with objective causal: nothing is masked",
-        "mask_unit": settings.objective in ("causal", "span") and f"does not go with objective {settings.objective}",
+        "mask_unit": kind.head in ("causal", "seq2seq") and f"does not go with objective {settings.objective}",
     }
     for name, reason in useless.items():
         if reason and getattr(settings, name) != getattr(usual, name):

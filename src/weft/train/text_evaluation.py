@@ -4,7 +4,7 @@ The text is read as training reads validation text: tokenized onto one tape, eve
 
     causal    every token after the first, in windows that overlap by a quarter so that each has context
     masked    masked tokens, the same ones each time: masks depend on a fixed seed and the window
-    seq2seq   the targets of span corruption, with the same fixed seed
+    seq2seq   the targets of span corruption, with the same fixed seed; after denoising, the whole text
 
 Intervals come from a bootstrap over windows.
 """
@@ -26,8 +26,7 @@ from weft.metrics.bootstrap import Interval, sum_intervals
 from weft.model.network import Network
 from weft.model.packed import pack
 from weft.model.positions import longest
-from weft.objectives.catalog import DEFAULT_OBJECTIVE, OBJECTIVES, ObjectiveKind
-from weft.objectives.masking import DEFAULT_MASKING
+from weft.objectives.catalog import DEFAULT_OBJECTIVE, OBJECTIVES, ObjectiveKind, text_objective
 from weft.objectives.objective import Batch
 from weft.progress import Gauge
 from weft.tokenizer.tokenizer import Tokenizer
@@ -46,6 +45,7 @@ TextSource = Callable[[], Iterator[str]]
 @dataclass(frozen=True)
 class TextScores:
     kind: str  # causal, masked or seq2seq
+    objective: str  # by its name in a recipe
     figures: dict[str, float]
     intervals: dict[str, Interval]
     tokens: int  # that were scored
@@ -66,15 +66,18 @@ def score_texts(
     texts: TextSource,
     train: TextSource | None = None,
     trained_length: int | None = None,
+    trained_with: object = None,
 ) -> TextScores:
     """`train`: text for an n-gram baseline. `trained_length`: tokens of a sequence in training, if known.
+    `trained_with`: the objective of the training, if known.
 
     Raises InputError if there is no text, or no head that predicts tokens.
     """
     head = language_head(network)
     if head is None:
         raise InputError(f"This {network.architecture.family} has no language-model head, so it cannot score text.")
-    kind = OBJECTIVES[DEFAULT_OBJECTIVE[head]]
+    objective = text_objective(head, trained_with)
+    kind = OBJECTIVES[objective]
     limit = longest(network.architecture.embedding.positions)
     window = min(trained_length or min(limit or _USUAL_WINDOW, _MOST_WINDOW), limit or _MOST_WINDOW)
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
@@ -107,7 +110,7 @@ def score_texts(
         raise WeftError("The model's loss is NaN: its weights have diverged, so it cannot be evaluated.")
     intervals = sum_intervals(scored, figures) if len(scored) >= _FEWEST_WINDOWS else {}
     found_figures = {name: float(value) for name, value in figures(total).items()}
-    return TextScores(head, found_figures, intervals, int(total[2]), size, characters, window, baseline)
+    return TextScores(head, objective, found_figures, intervals, int(total[2]), size, characters, window, baseline)
 
 
 def tokenized_texts(texts: TextSource, tokenizer: Tokenizer, kind: ObjectiveKind, folder: Path) -> TokenShards:
@@ -131,7 +134,7 @@ class TextWindows:
             context = length // 4
             count = max(1, math.ceil((len(shards) - 1 - context) / (length - context)))
             return cls(count, length, lambda numbers: _causal_batch(shards, numbers, length, context))
-        objective = kind.make(shards, tokenizer, length, DEFAULT_MASKING)
+        objective = kind.make(shards, tokenizer, length, kind.masking)
         count = math.ceil(len(shards) / (length - (2 if kind.head == "masked" else 1)))
         return cls(count, length, lambda numbers: objective.batch(numbers, [0] * len(numbers), _MASK_SEED))
 

@@ -2,7 +2,7 @@
 
     causal    every token of a piece of text, each piece by itself
     masked    masked tokens of windows, the same for all models (a fixed seed)
-    seq2seq   the targets of span corruption, with the same seed
+    seq2seq   the targets of span corruption, with the same seed; the whole text, if the first learned by denoising
 
 A model with another tokenizer than the first predicts other tokens. It is compared by bits per byte if it is causal,
 otherwise not at all. A decoder's speed is that of writing; the others are timed as they read.
@@ -30,7 +30,7 @@ from weft.metrics.bootstrap import sum_intervals
 from weft.metrics.judged import Judged
 from weft.model.flops import forward_flops
 from weft.model.packed import group_by_tokens, pack
-from weft.objectives.catalog import DEFAULT_OBJECTIVE, OBJECTIVES
+from weft.objectives.catalog import OBJECTIVES, text_objective
 from weft.objectives.objective import Batch
 from weft.progress import say
 from weft.sources.reading import Reading
@@ -56,6 +56,7 @@ class TextContest(Contest):
     ) -> None:
         """Raises InputError if the models predict different things."""
         self.head = _shared_head(models)
+        self._objective = text_objective(self.head, models[0].results.get("objective"))
         self._others = [model for model in models if not have_same_tokenizer(model, models[0])]
         texts, self.notes = read_texts(paths, reading)
         self.where, self.length = named(paths), shared_length(models)
@@ -87,7 +88,7 @@ class TextContest(Contest):
         return max(1, min(_WRITTEN, self.length // 2))
 
     def _cut_windows(self, model: LoadedModel, number: int) -> TextWindows:
-        kind, folder = OBJECTIVES[DEFAULT_OBJECTIVE[self.head]], Path(self._folder.name) / str(number)
+        kind, folder = OBJECTIVES[self._objective], Path(self._folder.name) / str(number)
         try:
             shards = tokenized_texts(lambda: iter(self.pieces), model.tokenizer, kind, folder)
             return TextWindows.of(shards, model.tokenizer, kind, self.length)

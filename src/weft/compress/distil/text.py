@@ -22,7 +22,7 @@ from weft.corpus.split import SplitName
 from weft.inference.precision import teaching
 from weft.interchange.folder import write_model
 from weft.model.network import count_parameters
-from weft.objectives.catalog import DEFAULT_OBJECTIVE
+from weft.objectives.catalog import text_objective
 from weft.objectives.distil_projections import add_projections, remove_projections
 from weft.objectives.distil_teacher import Teacher
 from weft.objectives.distil_text import TEXT_METHODS, TextDistillation, TextLosses, wanted_for_text
@@ -145,7 +145,7 @@ def distil_text(
     head = language_head(teacher.network)
     assert head is not None and teacher.folder is not None
     run = TextRun(section, teacher, base, head)
-    settings = _pretrain_section(section, head)
+    settings = _pretrain_section(section, text_objective(head, teacher.results.get("objective")))
     as_pretraining = recipe.model_copy(
         update={"model": ModelSection(path=str(teacher.folder.resolve())), "pretrain": settings, "tokenizer": None}
     )
@@ -171,14 +171,14 @@ def distil_text(
         return processes.broadcast(results)
 
 
-def _pretrain_section(section: DistilSection, head: str) -> PretrainSection:
+def _pretrain_section(section: DistilSection, objective: str) -> PretrainSection:
     values: dict[str, Any] = {name: getattr(section, name) for name in _SAME}
     if section.batch is not None:
         values["sequence_length"] = section.sequence_length or _LENGTH
         values["batch_tokens"] = section.batch * values["sequence_length"]
     rate = section.learning_rate or _RATE
     fixed: dict[str, Any] = {
-        "objective": DEFAULT_OBJECTIVE[head],
+        "objective": objective,
         "optimizer": "adamw",
         "learning_rate": rate,
         "compile": False,
