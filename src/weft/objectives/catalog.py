@@ -15,6 +15,7 @@ from weft.objectives.masking import MaskSpec, Vocabulary
 from weft.objectives.permutation import sentence_marks
 from weft.objectives.sentence_pairs import SentencePairs
 from weft.objectives.span_corruption import SpanCorruption
+from weft.recipe.pretrain import DENOISED_SHARE, MASK_SHARE
 from weft.tokenizer.special import SENTINELS
 from weft.tokenizer.tokenizer import SpecialRole, Tokenizer
 from weft.tokens.shards import TokenShards
@@ -33,7 +34,7 @@ class ObjectiveKind:
     make: Callable[[TokenShards, Tokenizer, int, MaskSpec], PretrainObjective]
     pairs: bool = False  # needs sentence boundaries
     uniform: bool = True  # all batches have the same shape
-    mask_share: float = 0.15  # by default
+    mask_share: float = MASK_SHARE  # by default
 
     @property
     def language_head(self) -> str:
@@ -128,7 +129,7 @@ OBJECTIVES = {
         "masked+next-sentence", ("sep", "eos"), _sentence_order, pairs=True, uniform=False
     ),
     "span": ObjectiveKind("seq2seq", ("eos",), _span, uniform=False),
-    "denoise": ObjectiveKind("seq2seq", ("eos",), _denoise, uniform=False, mask_share=0.3),
+    "denoise": ObjectiveKind("seq2seq", ("eos",), _denoise, uniform=False, mask_share=DENOISED_SHARE),
 }
 
 

@@ -118,9 +118,7 @@ class DistilSection(Section):
         description="dropout probability of the student; default: that of its family if a student of fewer layers sees "
         "the texts of a task more than three times, otherwise 0",
     )
-    mask_share: float | None = Field(
-        None, gt=0, lt=1, description="plain text: share of the tokens that are masked; default: as in pre-training"
-    )
+    mask_share: float = Field(0.15, gt=0, lt=1, description="plain text: share of the tokens that are masked")
     precision: TrainingPrecision = None
     threads: int | None = Field(
         None, ge=1, le=4096, description="CPU threads; default: OMP_NUM_THREADS, or one per core"

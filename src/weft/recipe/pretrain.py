@@ -1,12 +1,15 @@
 """The `pretrain:` section: the objective on plain text, for how long, and how."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from weft.recipe.section import GradientClip, Section, StepPieces, TrainingPrecision, WarmUp
 
 ObjectiveName = Literal["causal", "masked", "masked+next-sentence", "masked+sentence-order", "span", "denoise"]
+
+
+MASK_SHARE, DENOISED_SHARE = 0.15, 0.3  # as BERT and T5 mask, and as BART
 
 
 class PretrainSection(Section):
@@ -46,8 +49,8 @@ class PretrainSection(Section):
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="share of the target probability spread over all tokens"
     )
-    mask_share: float | None = Field(
-        None, gt=0, lt=1, description="share of the tokens that are masked; default: 0.3 for denoise, otherwise 0.15"
+    mask_share: float = Field(
+        MASK_SHARE, gt=0, lt=1, description="share of the tokens that are masked; default with denoise: 0.3"
     )
     mask_unit: Literal["token", "word", "span", "cover"] = Field(
         "token",
@@ -70,6 +73,13 @@ class PretrainSection(Section):
         None, ge=1, description="stop after this many validations without a lower loss; default: never"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _share_of_the_objective(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("objective") == "denoise":
+            return {"mask_share": DENOISED_SHARE, **given}
+        return given
+
 
 class PretrainPlan(PretrainSection):
     """The section with every default resolved. The budget is in steps."""
@@ -78,7 +88,6 @@ class PretrainPlan(PretrainSection):
     sequence_length: int
     batch_tokens: int
     learning_rate: float
-    mask_share: float
     precision: Literal["float32", "bfloat16"]
     compile: bool
     log_every: int

@@ -56,8 +56,7 @@ def _goal(recipe: Recipe, base: Path) -> PretrainGoal:
     kind = find_objective_kind(objective, head)
     if model.path is None:  # raises for a wrong setting, or a head that the family lacks
         design(**{**model.settings(), "head": kind.head})
-    share = kind.mask_share if settings.mask_share is None else settings.mask_share
-    settings = settings.model_copy(update={"objective": objective, "mask_share": share})
+    settings = settings.model_copy(update={"objective": objective})
     _check_nothing_is_ignored(settings, kind)
     if recipe.processes is not None:
         recipe.processes.check_optimizer(settings.optimizer, "pretrain.optimizer")
@@ -76,7 +75,7 @@ def _family_and_head(model: ModelSection, base: Path) -> tuple[str, str]:
 
 def _check_nothing_is_ignored(settings: PretrainSection, kind: ObjectiveKind) -> None:
     """Raises RecipeError for a setting without effect. Default values pass: a run's recipe.yml has all of them."""
-    usual = PretrainSection(mask_share=kind.mask_share)
+    usual = PretrainSection()
     useless = {
         "matrix_rate": settings.optimizer != "muon" and "is Muon's; the optimizer is adamw",
         "decay": settings.schedule != "wsd" and f"goes with schedule wsd, not {settings.schedule}",
