@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from weft.commands import options as opt
+from weft.commands.chat_options import chat
 from weft.commands.compare import compare
 from weft.commands.distil import distil
 from weft.commands.export_options import export, import_model
@@ -320,7 +321,7 @@ def generate(
     )  # fmt: skip
 
 
-for command in (search, distil, serve, export, prune, quantize, compare, theory):
+for command in (chat, search, distil, serve, export, prune, quantize, compare, theory):
     app.command()(command)
 app.command("page")(watch_page)
 app.command("import")(import_model)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from chat_tokenizer import with_template
 from running import Running, serving
 
 import weft
+from chat_tokenizer import with_template
 from random_models import make_random
 from task_models import make, save, tokenizer_of
 from weft.tasks.reply import Reply

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import transformers
-from chat_tokenizer import TEMPLATE
 from running import Running
 
 import weft
+from chat_tokenizer import TEMPLATE
 from task_models import tokenizer_of
 from weft.errors import InputError
 from weft.generate.chat_template import ChatTemplate

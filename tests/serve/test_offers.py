@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chat_tokenizer import with_template
 from reading_models import SENTENCES, ask, small_model
 from running import Running, serving
 
+from chat_tokenizer import with_template
 from random_models import make_random
 from task_models import tokenizer_of
 from weft.serve.reading_languages import languages_of

@@ -11,6 +11,7 @@ import torch
 from weft.api.arrays import Sequences, arrays_of, attention_arrays, hidden_arrays
 from weft.api.fill import Filled, fill_masks
 from weft.errors import InputError, as_items, as_path, check_encodable
+from weft.generate.chat_writer import ChatWriter, Messages
 from weft.generate.framing import Framing
 from weft.generate.prepare import prepared
 from weft.generate.prompts import PromptReader
@@ -225,6 +226,15 @@ class Model(LoadedModel):
         """
         return self.writer(int8).stream(prompt, **settings)
 
+    def chat(self, messages: Messages, *, int8: bool = False, **settings: Any) -> str:
+        """The next answer in a conversation: `chat([{"role": "user", "content": "Hello."}])`.
+
+        The messages are framed by the model's chat template; those of a model that was tuned to reply and has none, as
+        in training. The oldest turns are left out if not all fit. `settings`: as of `generate`; `max_new_tokens` is 512
+        by default, or what fits.
+        """
+        return self.chat_writer(int8).answer(messages, **settings).text or ""
+
     def score(self, texts: Prompts, sources: Prompts | None = None) -> Any:
         """How probable texts (or token ids) are: a `Score` each, with perplexity, bits per byte and the log-probability
         of every token. An encoder–decoder scores them as answers to `sources`.
@@ -258,6 +268,14 @@ class Model(LoadedModel):
         ready = prepared(self.network, int8=int8)
         small = None if draft is None else prepared(draft.network, int8=int8)
         return Writer(ready, self._prompt_reader, self.description.generation, small)
+
+    def chat_writer(self, int8: bool = False) -> ChatWriter:
+        """What `chat` uses, and the command. Raises InputError for a model that does not converse."""
+        from weft.generate.chat_template import ChatTemplate  # jinja2, which nothing else here needs
+
+        writer = self.writer(int8)
+        template = ChatTemplate.of(self.tokenizer)
+        return ChatWriter(writer, template, f"This {self.family}" if self.folder is None else str(self.folder))
 
     def _scorer(self) -> Scorer:
         self._check_generates()

@@ -8,6 +8,7 @@ from typing import IO, Any, NamedTuple
 
 from weft.api.model import Model, load
 from weft.commands.printing import as_json_line
+from weft.commands.typed_line import read_line
 from weft.errors import InputError
 from weft.generate.framing import Framing, Turn
 from weft.generate.settings import settings_of
@@ -19,7 +20,6 @@ from weft.terminal import for_standard_output
 _MOST_TURNS = 100  # of a conversation
 _MOST_FILE_BYTES = 1_000_000_000  # of a file of prompts
 _MOST_SCHEMA_BYTES = 1_000_000
-_MOST_LINE = 10_000_000  # characters of a line from standard input
 
 
 def generate_and_print(
@@ -71,7 +71,7 @@ class _Writing(NamedTuple):
 
 
 def _generate(writing: _Writing, prompts: list[str], settings: dict[str, Any], *, progress: bool) -> dict[str, Any]:
-    settings = _seeded(settings)
+    settings = seeded(settings)
     answers = writing.writer.generate(prompts, details=True, progress=progress, **settings)
     facts = [
         {"prompt": prompt, "answers": [_facts(answer) for answer in (row if isinstance(row, list) else [row])]}
@@ -106,12 +106,10 @@ def _converse(folder: Path, draft: Path | None, settings: dict[str, Any], *, int
     model, writer = _Writing.load(folder, draft, int8=int8)
     is_person = sys.stdin.isatty()
     if is_person:
-        import readline  # noqa: F401 (gives input() arrow keys and a history)
-
         say("Type a prompt; Ctrl-C stops a reply, Ctrl-D ends.")
     framing = Framing.of(model.facts.get("task"))
     history: list[Turn] = []
-    while (prompt := _ask(is_person)) is not None:
+    while (prompt := read_line(is_person)) is not None:
         written: list[str] = []
         try:
             for piece in writer.stream(prompt, history=history, **settings):
@@ -187,20 +185,6 @@ def _lines(results: dict[str, Any], *, one_each: bool) -> str:
     return "\n\n".join(texts)
 
 
-def _ask(is_person: bool) -> str | None:
-    try:
-        if is_person:
-            return input("> ")
-        line = sys.stdin.readline(_MOST_LINE)
-        if len(line) == _MOST_LINE:
-            raise InputError(f"A line has more than {_MOST_LINE:,} characters, too many for a prompt.")
-        return line.rstrip("\r\n") if line else None
-    except EOFError:
-        return None
-    except UnicodeDecodeError:
-        raise InputError("Standard input is not UTF-8.") from None
-
-
 def _load(folder: Path) -> Model:
     model = load(folder)
     if model.writes_text:
@@ -208,7 +192,7 @@ def _load(folder: Path) -> Model:
     raise InputError(f"{folder} has no tokenizer, so it takes token ids only. Use model.generate in Python.")
 
 
-def _seeded(settings: dict[str, Any]) -> dict[str, Any]:
+def seeded(settings: dict[str, Any]) -> dict[str, Any]:
     """With a seed if tokens are sampled, so that the output can be repeated."""
     is_sampled = settings_of(settings).strategy == "sample" and "seed" not in settings
     return {**settings, "seed": secrets.randbits(31)} if is_sampled else settings

@@ -32,6 +32,7 @@ def _in_panel(panel: str, help: str, *names: str) -> Any:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per answer and nothing else.")]
 OutputFolder = Annotated[Path, _output("The folder to write.")]
 CorpusFolder = Annotated[Path | None, _output("The folder to write.")]
 RunFolder = Annotated[Path | None, _output("The run folder. Default: runs/NAME.")]
@@ -150,6 +151,15 @@ StrategyName = Annotated[
 ]
 AnswerCount = Annotated[int | None, typer.Option("-n", "--n", help="Texts per prompt. Default: 1.")]
 MaxNewTokens = Annotated[int | None, _in_panel(_LENGTH, "Maximum number of new tokens. Default: 64, or what fits.")]
+MaxAnswerTokens = Annotated[  # of weft chat
+    int | None,
+    _in_panel(
+        _LENGTH,
+        "Maximum number of tokens per answer. Default: 512, or what fits.",
+        "--max-new-tokens",
+        "--max-tokens",
+    ),
+]
 MinNewTokens = Annotated[int | None, _in_panel(_LENGTH, "No end token before this many new tokens.")]
 Stop = Annotated[list[str] | None, _in_panel(_LENGTH, "End the text before this string. Repeatable.")]
 Ban = Annotated[list[str] | None, _in_panel(_LENGTH, "Never generate this token. Repeatable.")]

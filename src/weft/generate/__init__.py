@@ -17,6 +17,7 @@
     admission          which jobs run
     engine             many jobs at once, each at its own step
     writer             generate, stream, and jobs for a service
+    chat_writer        answers in a conversation
     log_probs, scorer  log-probabilities of given tokens: score, choose
 
 and what computes a step:

@@ -109,17 +109,18 @@ class Writer:
         alone, listed = as_list(prompt)
         if not alone:
             raise InputError("stream takes one prompt; for several use generate.")
-        return self._pieces(self.job(listed[0], history=history, **given), isinstance(listed[0], str))
+        return self.pieces(self.job(listed[0], history=history, **given), as_text=isinstance(listed[0], str))
 
-    def _pieces(self, job: Job, is_text: bool) -> Iterator[Any]:
+    def pieces(self, job: Job, *, as_text: bool) -> Iterator[Any]:
+        """A job's only answer while it is generated: pieces of text, or token ids."""
         engine = self._engine_for([job])
         engine.submit(job)
         try:
             while not job.is_finished:
                 for _, news in engine.step():
                     for one in news:
-                        yield from [one.text] if is_text and one.text else []
-                        yield from [] if is_text else [token.id for token in one.tokens]
+                        yield from [one.text] if as_text and one.text else []
+                        yield from [] if as_text else [token.id for token in one.tokens]
         finally:
             engine.cancel(job)
         _check(job)

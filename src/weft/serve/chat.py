@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.errors import InputError
+from weft.generate.chat_writer import DEFAULT_CHAT_TOKENS, rendered_ids, turns_of
 from weft.generate.framing import Turn
 from weft.generate.job import Job
 from weft.serve.body import RequestBody, read_body
@@ -21,7 +22,6 @@ from weft.serve.served import ServedModel, Service
 from weft.serve.settings import MOST_LOG_PROBS, WritingRequest
 from weft.serve.stream import write_stream
 
-_DEFAULT_TOKENS = 512  # new tokens, or what fits
 _MOST_MESSAGES = 2_048
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -49,7 +49,7 @@ class ChatMessage(RequestBody):
 class ChatRequest(WritingRequest):
     messages: list[ChatMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
     max_completion_tokens: int | None = Field(
-        None, ge=1, le=2**20, description=f"new tokens; default: {_DEFAULT_TOKENS}, or what fits"
+        None, ge=1, le=2**20, description=f"new tokens; default: {DEFAULT_CHAT_TOKENS}, or what fits"
     )
     max_tokens: int | None = Field(None, ge=1, le=2**20, description="the older name of max_completion_tokens")
     logprobs: bool | None = None
@@ -103,7 +103,7 @@ def _framing(body: ChatRequest, served: ServedModel) -> Callable[[], _Framed]:
     if served.chat_by == "template":
         return lambda: (_templated(body, served), ())
     if served.chat_by == "reply":
-        return lambda: conversation_of(body.messages)
+        return lambda: turns_of([{"role": one.role, "content": one.text} for one in body.messages])
     message = (
         f"The model {served.name} has no chat template and was not tuned to reply, so it does not converse. Use "
         "/v1/completions, or a folder with a chat_template in tokenizer_config.json."
@@ -117,32 +117,13 @@ def _templated(body: ChatRequest, served: ServedModel) -> list[int]:
     messages = [{**(one.model_extra or {}), "role": one.role, "content": one.text} for one in body.messages]
     variables = {name: value for name, value in (body.chat_template_kwargs or {}).items() if name.isidentifier()}
     reserved = ("messages", "add_generation_prompt", "self")
-    text = served.chat_template.render(
+    return rendered_ids(
+        served.chat_template,
+        served.tokenizer,
         messages,
         add_generation_prompt=body.add_generation_prompt,
         **{name: value for name, value in variables.items() if name not in reserved},
     )
-    return served.tokenizer.engine.encode(text, add_special_tokens=False).ids  # the template has them
-
-
-def conversation_of(messages: Sequence[ChatMessage]) -> tuple[str, list[Turn]]:
-    """The last prompt and the turns before it, for a model that was tuned to reply. It has no place for a system's
-    message. Messages of one side in a row are joined.
-    """
-    said: list[tuple[str, str]] = []
-    for one in messages:
-        if one.role not in ("user", "assistant"):
-            continue
-        if said and said[-1][0] == one.role:
-            said[-1] = (one.role, f"{said[-1][1]}\n{one.text}")
-        else:
-            said.append((one.role, one.text))
-    if not said or said[-1][0] != "user":
-        raise InputError("messages: the last message is the user's, which the model replies to.")
-    if said[0][0] == "assistant":
-        said = said[1:]
-    texts = [text for _, text in said]
-    return texts[-1], list(zip(texts[:-1:2], texts[1:-1:2], strict=True))
 
 
 def _jobs(
@@ -154,7 +135,7 @@ def _jobs(
         prompt, history = frame()
         new = body.new_tokens
         if new is None:
-            new = _DEFAULT_TOKENS
+            new = DEFAULT_CHAT_TOKENS
             if (limit := writer.reader.limit) is not None:
                 new = max(1, min(new, limit - len(prompt) + 1 if isinstance(prompt, list) else limit // 2))
             new = max(new, body.min_tokens or 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import FolderError, suggest
 from weft.serve.errors import HTTPProblem, Unavailable
@@ -17,6 +17,7 @@ from weft.serve.worker import Worker
 if TYPE_CHECKING:  # a service without models (weft page) does without torch
     from weft.api.model import Model
     from weft.generate.chat_template import ChatTemplate
+    from weft.generate.chat_writer import ChatFrame
     from weft.generate.engine import GenerationEngine
     from weft.generate.writer import Writer
     from weft.serve.reading import ReadingQueue
@@ -73,17 +74,11 @@ class ServedModel:
         return None if self.tokenizer is None else ChatTemplate.of(self.tokenizer)
 
     @property
-    def chat_by(self) -> Literal["template", "reply"] | None:
-        """What frames a conversation: the model's chat template, or the way it was tuned to reply. None: neither.
+    def chat_by(self) -> "ChatFrame | None":
+        """Raises InputError for a template that cannot be used."""
+        from weft.generate.chat_writer import chat_frame
 
-        Raises InputError for a template that cannot be used.
-        """
-        if self.writer is None:
-            return None
-        if self.chat_template is not None:
-            return "template"
-        framing = self.writer.reader.framing
-        return "reply" if framing is not None and framing.is_reply else None
+        return None if self.writer is None else chat_frame(self.chat_template, self.writer.reader.framing)
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Empty without a tokenizer."""
