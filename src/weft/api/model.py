@@ -11,6 +11,7 @@ import torch
 from weft.api.arrays import Sequences, arrays_of, attention_arrays, hidden_arrays
 from weft.api.fill import Filled, fill_masks
 from weft.errors import InputError, as_items, as_path, check_encodable
+from weft.generate.chat_template import ChatTemplate
 from weft.generate.chat_writer import ChatWriter, Messages
 from weft.generate.framing import Framing
 from weft.generate.prepare import prepared
@@ -271,8 +272,6 @@ class Model(LoadedModel):
 
     def chat_writer(self, int8: bool = False) -> ChatWriter:
         """What `chat` uses, and the command. Raises InputError for a model that does not converse."""
-        from weft.generate.chat_template import ChatTemplate  # jinja2, which nothing else here needs
-
         writer = self.writer(int8)
         template = ChatTemplate.of(self.tokenizer)
         return ChatWriter(writer, template, f"This {self.family}" if self.folder is None else str(self.folder))

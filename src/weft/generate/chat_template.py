@@ -7,6 +7,7 @@ raise_exception, strftime_now and the special tokens (bos_token, eos_token …).
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -17,7 +18,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from weft.errors import InputError
-from weft.tokenizer.tokenizer import Tokenizer
+from weft.generate.framing import Framing
+from weft.tokenizer.tokenizer import TEMPLATE_FILE, Tokenizer
 
 _MOST_CHARACTERS = 1_000_000  # of the rendered conversation
 
@@ -58,6 +60,34 @@ class ChatTemplate:
         if len(text) > _MOST_CHARACTERS:
             raise InputError(f"The conversation has {len(text):,} characters; the limit is {_MOST_CHARACTERS:,}.")
         return text
+
+
+def with_default_template(tokenizer: Tokenizer, end: int) -> Tokenizer:
+    """With a template that any tokenizer can write: each message after a line with its role, the assistant's with the
+    end token after it, so that no token has to be added.
+
+        User:
+        Hello.
+        Assistant:
+        Hello, Anna.<|endoftext|>User:
+        …
+
+    `end`: the model's end token. The file is where `transformers` looks for it.
+    """
+    files = {**tokenizer.saved_files(), TEMPLATE_FILE: default_template(tokenizer, end).encode()}
+    return replace(tokenizer, files=files)
+
+
+def default_template(tokenizer: Tokenizer, end: int) -> str:
+    engine = tokenizer.engine
+    opening = "".join(engine.id_to_token(token) or "" for token in Framing().opening(engine))  # Llama's <s>
+    return (
+        (f"{{{{ {opening!r} }}}}" if opening else "")
+        + "{% for message in messages %}"
+        + "{{ message['role'] | capitalize + ':\\n' + message['content'] | trim }}"
+        + f"{{{{ {engine.id_to_token(end)!r} if message['role'] == 'assistant' else '\\n' }}}}"
+        + "{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:\\n' }}{% endif %}"
+    )
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -6,17 +6,15 @@ fits, its oldest turns are left out; a system message at its beginning stays.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from weft.errors import InputError, check_encodable
+from weft.generate.chat_template import ChatTemplate
 from weft.generate.framing import Framing, Turn
 from weft.generate.job import Generation, Job
 from weft.generate.writer import Writer
 from weft.progress import say
 from weft.tokenizer.tokenizer import Tokenizer
-
-if TYPE_CHECKING:  # jinja2 takes a while, and a model tuned to reply has no template
-    from weft.generate.chat_template import ChatTemplate
 
 DEFAULT_CHAT_TOKENS = 512  # new tokens of an answer, or what fits
 Message = Mapping[str, Any]  # {"role": "user", "content": "Hello."}
@@ -25,7 +23,7 @@ ChatFrame = Literal["template", "reply"]
 _SYSTEM = ("system", "developer")  # roles
 
 
-def chat_frame(template: "ChatTemplate | None", framing: Framing | None) -> ChatFrame | None:
+def chat_frame(template: ChatTemplate | None, framing: Framing | None) -> ChatFrame | None:
     """What frames a conversation: the model's chat template, or the way it was tuned to reply. None: neither."""
     if template is not None:
         return "template"
@@ -33,7 +31,7 @@ def chat_frame(template: "ChatTemplate | None", framing: Framing | None) -> Chat
 
 
 class ChatWriter:
-    def __init__(self, writer: Writer, template: "ChatTemplate | None", model: str) -> None:
+    def __init__(self, writer: Writer, template: ChatTemplate | None, model: str) -> None:
         """`model`: its name in messages. Raises InputError for a model that does not converse."""
         self.writer, self.template = writer, template
         if chat_frame(template, writer.reader.framing) is None:
@@ -118,7 +116,7 @@ class ChatWriter:
             say(f"The conversation no longer fits into the model{reads}. Its oldest turns are left out from now on.")
 
 
-def rendered_ids(template: "ChatTemplate", tokenizer: Tokenizer, messages: Messages, **variables: Any) -> list[int]:
+def rendered_ids(template: ChatTemplate, tokenizer: Tokenizer, messages: Messages, **variables: Any) -> list[int]:
     text = template.render(messages, **variables)
     return tokenizer.engine.encode(text, add_special_tokens=False).ids  # the template has the special tokens
 

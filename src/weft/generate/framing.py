@@ -17,6 +17,7 @@ from typing import Any
 import tokenizers
 
 TUNED_TO_WRITE = ("translate", "summarize", "reply")  # names of tasks in weft.json
+BY_TEMPLATE = "messages"  # the form of a task whose texts are framed by the model's chat template
 Turn = tuple[str, str]  # prompt and answer
 
 
@@ -29,8 +30,8 @@ class Framing:
 
     @classmethod
     def of(cls, task: Any) -> "Framing | None":
-        """`task`: that of the model's weft.json. None if the model was not tuned to answer."""
-        if not isinstance(task, Mapping) or task.get("name") not in TUNED_TO_WRITE:
+        """`task`: that of the model's weft.json. None if the model was not tuned to answer, or with a chat template."""
+        if not isinstance(task, Mapping) or task.get("name") not in TUNED_TO_WRITE or task.get("form") == BY_TEMPLATE:
             return None
         prefix, separator, length = (task.get(name) for name in ("prefix", "separator", "sequence_length"))
         return cls(

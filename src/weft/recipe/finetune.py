@@ -42,6 +42,7 @@ class DataSection(Section):
     answers: str | None = Field(None, description="column of the gold answers")
     source: str | None = Field(None, description="column of the text to translate, summarize, extract from or reply to")
     target: str | None = Field(None, description="column of the translation, summary or reply")
+    messages: str | None = Field(None, description="reply: column of conversations, lists of messages")
     intent: str | None = Field(None, description="column of the intent")
     several: bool | None = Field(
         None, description="true: an example has any number of labels; default: inferred from the data"
@@ -64,7 +65,7 @@ class DataSection(Section):
     def named_columns(self) -> dict[str, str | list[str]]:
         """The columns that the recipe names, by role."""
         roles = ("text", "second", "label", "score", "words", "tags", "context", "question", "answers")
-        named = {role: getattr(self, role) for role in (*roles, "source", "target", "intent", "negative")}
+        named = {role: getattr(self, role) for role in (*roles, "source", "target", "messages", "intent", "negative")}
         return {role: column for role, column in named.items() if column is not None}
 
 

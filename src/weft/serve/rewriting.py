@@ -21,7 +21,7 @@ class Rewriter:
         examples = []
         for number, text in enumerate(texts):
             try:
-                examples.append(self.task.example({"source": text}, with_gold=False))
+                examples.append(self.task.example({self.task.roles[0]: text}, with_gold=False))
             except Unusable as reason:
                 raise InputError(f"Input {number} {reason}.") from None
         inputs = self.task.inputs(examples, self.spec)

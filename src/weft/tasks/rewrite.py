@@ -190,9 +190,13 @@ class Rewrite(Task):
             settings = {"strategy": "sample", "top_p": TOP_P, "seed": 0}
         return {**settings, "max_new_tokens": self.most_new}
 
+    def judged_inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
+        """Inputs whose only targets are the gold texts."""
+        return self.inputs(examples, spec)
+
     def losses(self, network: Network, examples: Sequence[Example], spec: InputSpec) -> np.ndarray:
         """(N, 3): −log p, tokens and bytes of each gold text, or of the part of it that the input holds."""
-        inputs, device = self.inputs(examples, spec), next(network.parameters()).device
+        inputs, device = self.judged_inputs(examples, spec), next(network.parameters()).device
         found = np.zeros((len(examples), 3))
         with torch.inference_mode():
             for part in groups(inputs):
@@ -217,8 +221,8 @@ class Rewrite(Task):
         return ExtraMetrics(figures, sum_intervals(counts, perplexity))
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[str]]:
-        model = NearestNeighbour.fit([one.given for one in train], [one.gold for one in train])
-        return "the target of the most similar source", model.predict([one.given for one in examples])
+        model = NearestNeighbour.fit([self.in_words(one) for one in train], [one.gold for one in train])
+        return "the target of the most similar source", model.predict([self.in_words(one) for one in examples])
 
     def shown(self, example: Example, answer: str, *, details: bool = False) -> dict[str, Any]:
         return {"text": answer}

@@ -53,6 +53,7 @@ class Task(ABC):
     gold_roles: ClassVar[tuple[str, ...]]  # the roles that hold gold values
     optional_roles: ClassVar[tuple[str, ...]] = ()  # used if the data has such a column
     list_roles: ClassVar[tuple[str, ...]] = ()  # roles that a recipe may give as a list of columns
+    form_roles: ClassVar[tuple[str, ...]] = ()  # roles of columns that tell another form of the task (`form_with`)
     group_column: ClassVar[str] = ""  # examples with equal values there stay in one split
 
     writes: ClassVar[bool] = False  # generates a text
@@ -80,6 +81,11 @@ class Task(ABC):
         return cls()
 
     @classmethod
+    def form_with(cls, role: str) -> "type[Task]":
+        """The form of the task for data with a column of this role, one of `form_roles`."""
+        return cls
+
+    @classmethod
     def check_section(cls, section: FinetuneSection) -> None:
         """Raises RecipeError if settings of this task contradict each other."""
         return
@@ -92,7 +98,7 @@ class Task(ABC):
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], labels: tuple[str, ...]) -> "Task":
         """The task as `facts` saved it. Raises TypeError if the facts have unknown settings."""
-        apart = ("name", "several", "sequence_length", "metric")
+        apart = ("name", "several", "form", "sequence_length", "metric")
         return cls(labels=labels).with_settings({key: facts[key] for key in facts if key not in apart})
 
     def facts(self) -> dict[str, Any]:
@@ -153,6 +159,10 @@ class Task(ABC):
     def head_in(self, family: type[Family] | Family) -> str:
         """The kind of head that this task puts on a model of the family. Raises RecipeError if there is none."""
         return self.head
+
+    def complete_spec(self, spec: InputSpec) -> InputSpec:
+        """With what the task needs of the tokenizer."""
+        return spec
 
     def for_model(self, head: str, spec: InputSpec, train: Sequence[Example], section: FinetuneSection) -> Self:
         """With what depends on the model: its head, and the longest text to write."""

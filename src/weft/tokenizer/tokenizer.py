@@ -9,6 +9,7 @@ from typing import Literal
 
 import tokenizers
 
+TEMPLATE_FILE = "chat_template.jinja"  # Hugging Face's name
 PIECE_CHARACTERS = 200_000  # of a long document that are encoded as one text
 _CUT = re.compile(r"(?<=\w)(?= \w)")
 SpecialRole = Literal["unk", "pad", "cls", "sep", "mask", "bos", "eos"]
@@ -37,8 +38,8 @@ class Tokenizer:
     @property
     def chat_template(self) -> str | None:
         """The Jinja program that makes a text of a conversation, if the files have one."""
-        if "chat_template.jinja" in self.files:
-            return self.files["chat_template.jinja"].decode("utf-8", "replace")
+        if TEMPLATE_FILE in self.files:
+            return self.files[TEMPLATE_FILE].decode("utf-8", "replace")
         try:
             found = json.loads(self.files.get("tokenizer_config.json", b"{}")).get("chat_template")
         except (ValueError, AttributeError):

@@ -53,6 +53,7 @@ COLUMN_ROLES: dict[str, ColumnRole] = {
             "target",
             "tgt response completion output summary highlights answer reply translation reference abstract answers",
         ),
+        _role("messages", "conversations conversation text"),
         _role("intent", "intents intent_label label class category"),
     )
 }

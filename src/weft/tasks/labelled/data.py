@@ -144,6 +144,22 @@ def values_of(row: Record, columns: RoleColumns) -> dict[str, Any]:
     }
 
 
+def form_of(kind: type[Task], paths: Sequence[Path], data: DataSection) -> type[Task]:
+    """Another form of the task if the recipe names one of its columns, or the data has one, such as lists of messages;
+    columns of the usual form that the recipe names decide against it.
+    """
+    names = data.named_columns()
+    if (role := next((role for role in kind.form_roles if role in names), None)) is not None:
+        return kind.form_with(role)
+    if not kind.form_roles or any(role in names for role in kind.roles):
+        return kind
+    _, good = _sample(open_rows(paths, data), named(paths))
+    for role in kind.form_roles:
+        if any(isinstance(good[0].values.get(name), list) for name in COLUMN_ROLES[role].synonyms):
+            return kind.form_with(role)
+    return kind
+
+
 def first_label(paths: Sequence[Path], data: DataSection, kind: type[Task]) -> Any:
     """The first label in the data; None if the task has no labels."""
     if "label" not in kind.roles:

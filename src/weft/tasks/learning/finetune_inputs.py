@@ -43,6 +43,7 @@ class FinetuneInputs:
             assert section.model is not None
             built = from_folder(self.base / section.model, self.task, section.dropout, seed)
         input_spec = input_spec_for(built.saved, built.description, self.tokenizer, section.sequence_length)
+        input_spec = self.task.complete_spec(input_spec)
         self.task.prepare(built.network, self.splits.train.examples)
         if section.tune == "lora":
             adapt(built.network, section.lora_rank, seed)

@@ -9,7 +9,16 @@ from weft.progress import say
 from weft.recipe.finetune import FinetuneSection
 from weft.tasks.catalog import TASKS
 from weft.tasks.example import Example
-from weft.tasks.labelled.data import LabelledSplit, Problems, checked_split, first_label, paths_of, read_split, some_of
+from weft.tasks.labelled.data import (
+    LabelledSplit,
+    Problems,
+    checked_split,
+    first_label,
+    form_of,
+    paths_of,
+    read_split,
+    some_of,
+)
 from weft.tasks.labelled.hold_out import hold_out
 from weft.tasks.labelled.overlap import find_overlap
 from weft.tasks.task import Task
@@ -41,7 +50,7 @@ def read_data(section: FinetuneSection, base: Path, known: Task | None = None) -
     data = section.data
     assert data.train is not None
     paths = paths_of(data.train, base)
-    kind = TASKS[section.task]
+    kind = form_of(TASKS[section.task], paths, data)
     task = kind.from_section(section, first_label(paths, data, kind)) if known is None else known
     train = read_split(task, paths, data)
     train = replace(train, examples=some_of(train.examples, data.limit, section.seed))

@@ -10,6 +10,7 @@ from weft.recipe.model import TokenizerSection
 from weft.recipe.recipe import Recipe
 from weft.tasks.catalog import TASKS
 from weft.tasks.learning.splits import Splits
+from weft.tasks.turns import Said
 from weft.tokenizer.build import build_tokenizer
 from weft.tokenizer.read import load_tokenizer
 from weft.tokenizer.tokenizer import Tokenizer
@@ -42,6 +43,7 @@ def _texts(splits: Splits, task: str) -> Iterable[str]:
     writes = TASKS[task].writes
     for example in splits.train.examples:
         parts = [example.given] if isinstance(example.given, str) else list(example.given)
+        parts = [part.content if isinstance(part, Said) else part for part in parts]
         yield " ".join(parts).replace("\n", " ")
         if writes:
             yield example.gold.replace("\n", " ")
