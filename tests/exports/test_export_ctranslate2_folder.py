@@ -132,8 +132,9 @@ def test_the_readme_gives_the_label_of_a_text(task: Task, family: str, tmp_path:
     assert label == expected["label"] and float(probability) == pytest.approx(expected["score"], abs=1e-5)
 
 
-def test_the_readme_gives_several_labels_and_numbers(tmp_path: Path):
-    several = tuned(MultiLabel(("a", "b", "c", "d"), threshold=0.4), "bert", tmp_path / "several")
+@pytest.mark.parametrize("threshold", [0.4, (0.4, 0.99, 0.3, 0.5)])
+def test_the_readme_gives_several_labels_and_numbers(threshold: float | tuple[float, ...], tmp_path: Path):
+    several = tuned(MultiLabel(("a", "b", "c", "d"), threshold=threshold), "bert", tmp_path / "several")
     labels = ast.literal_eval(run_readme(exported(several, tmp_path / "labels")))
     assert labels == [label for label in several.labels if label in several.predict(TEXT)["labels"]] != []
     alike = tuned(Similarity(("score",)), "roberta", tmp_path / "alike")

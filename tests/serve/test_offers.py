@@ -7,10 +7,12 @@ import pytest
 from reading_models import SENTENCES, ask, small_model
 from running import Running, serving
 
+import weft
 from chat_tokenizer import with_template
 from random_models import make_random
-from task_models import tokenizer_of
+from task_models import make, save, tokenizer_of
 from weft.serve.reading_languages import languages_of
+from weft.tasks.classify import MultiLabel
 from weft.tokenizer.tokenizer import Tokenizer
 from weft.tokenizer.train import train_tokenizer
 
@@ -23,7 +25,7 @@ def test_every_model_says_what_it_can_do(ask):
     assert found["bert"]["abilities"] == ["fill", "embed"] and found["bert"]["mask"] == "[MASK]"
     assert found["bert"]["vector_size"] == 32
     assert found["classify"]["labels"] == ["bad", "good", "so so"] and found["classify"]["threshold"] is None
-    assert found["several"]["threshold"] == 0.5
+    assert found["several"]["threshold"] == 0.5 and found["several"]["thresholds"] == {}
     assert found["reply"]["chat"] == "reply" and found["gpt2"]["chat"] is None
     settings = found["translate"]["task_settings"]
     assert (
@@ -31,6 +33,15 @@ def test_every_model_says_what_it_can_do(ask):
         == small_model("translate").predict(SENTENCES[0])["text"]
     )
     assert ask.client.get("/v1/models/tag").json() == found["tag"]
+
+
+def test_the_thresholds_of_labels_are_told_by_name(tmp_path):
+    task = MultiLabel(("bad", "odd"), threshold=(0.5, 0.125))
+    with serving({"own": weft.load(save(task, *make(task, "bert"), tmp_path / "own"), "cpu")}) as other:
+        found = other.get("/v1/models/own").json()
+        answer = other.post("/v1/tasks/classify", inputs="so", model="own")
+    assert found["threshold"] == 0.5 and found["thresholds"] == {"bad": 0.5, "odd": 0.125}
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(

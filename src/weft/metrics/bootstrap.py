@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from weft.errors import InputError
-from weft.metrics.classes import class_figures
+from weft.metrics.classes import class_figures, multilabel_counts, multilabel_figures_from_counts
 
 _FiguresOfSums = Callable[[np.ndarray], dict[str, np.ndarray]]
 BOOTSTRAP_ROUNDS, CONFIDENCE_LEVEL, BOOTSTRAP_SEED = 1000, 0.95, 0
@@ -91,6 +91,12 @@ def sum_intervals(
     flat = counts.reshape(len(counts), -1).astype(np.float64)
     sums = _drawn_sums(flat, rounds, seed).reshape(rounds, *counts.shape[1:])
     return {name: _middle(values, level) for name, values in figures(sums).items()}
+
+
+def label_intervals(gold_NL: np.ndarray, predicted_NL: np.ndarray) -> dict[str, Interval]:
+    """Intervals of all `multilabel_figures`; Wilson's for "exact"."""
+    found = sum_intervals(multilabel_counts(gold_NL, predicted_NL), multilabel_figures_from_counts)
+    return found | {"exact": mean_interval((gold_NL == predicted_NL).all(-1))}
 
 
 def class_intervals(

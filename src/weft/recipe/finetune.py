@@ -130,7 +130,8 @@ class FinetuneSection(Section):
         gt=0,
         lt=1,
         allow_inf_nan=False,
-        description="with several labels per example, those with a probability above this are predicted; default: 0.5",
+        description="with several labels per example, those with a probability above this are predicted; "
+        "default: a threshold for each label, chosen on the validation data",
     )
     crf: bool = Field(False, description="for the task tag: a CRF layer predicts the tags of a sentence jointly")
     prefix: str = Field("", description="text before each source, such as 'summarize: '")

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from weft.errors import InputError
+from weft.metrics.thresholds import PLAIN_THRESHOLD
 from weft.serve.metrics import CONTENT_TYPE
 from weft.serve.openapi import RouteEntry
 from weft.serve.served import ServedModel, Service
@@ -44,11 +45,13 @@ def _described(served: ServedModel) -> dict[str, Any]:
 def _abilities(served: ServedModel) -> dict[str, Any]:
     """What a client can offer for the model: its tasks with their labels and settings, chat, masks, vectors."""
     model, task = served.model, served.model.task
-    labels = getattr(task, "labels", ())
+    labels, threshold = getattr(task, "labels", ()), getattr(task, "threshold", None)
+    own = dict(zip(labels, threshold, strict=True)) if isinstance(threshold, tuple) else {}
     return {
         "abilities": list(served.reading.readers.abilities),
         "labels": list(labels[:_MOST_LABELS]),
-        "threshold": getattr(task, "threshold", None),  # of a model that gives a text several labels
+        "threshold": PLAIN_THRESHOLD if own else threshold,  # of a model that gives a text several labels
+        "thresholds": own,  # of each label, if they have their own
         "chat": _chat(served),
         "mask": None if served.tokenizer is None else served.tokenizer.special.get("mask"),
         "languages": list(served.languages),

@@ -17,19 +17,14 @@ from torch import Tensor
 
 from weft.errors import InputError, RecipeError
 from weft.interchange.folder import Description
-from weft.metrics.baselines.classify import LabelsClassifier, TextClassifier
+from weft.metrics.baselines.classify import TextClassifier
+from weft.metrics.baselines.decided import labels_by_vectors, labels_by_words
 from weft.metrics.baselines.frozen import FrozenClassifier
-from weft.metrics.bootstrap import class_intervals, mean_interval, sum_intervals
+from weft.metrics.bootstrap import class_intervals, label_intervals
 from weft.metrics.calibration import calibration
-from weft.metrics.classes import (
-    class_figures,
-    confusion,
-    multilabel_counts,
-    multilabel_figures,
-    multilabel_figures_from_counts,
-    per_class,
-)
+from weft.metrics.classes import class_figures, confusion, multilabel_figures
 from weft.metrics.judged import Judged
+from weft.metrics.thresholds import PLAIN_THRESHOLD
 from weft.model.network import Network
 from weft.model.packed import Packed
 from weft.objectives import answers
@@ -37,17 +32,16 @@ from weft.objectives.objective import Batch
 from weft.progress import say
 from weft.recipe.finetune import DataSection, FinetuneSection
 from weft.tasks.batches import windows_in
+from weft.tasks.calibrate import LEAST_CALIBRATED, choose_thresholds, divide_logits, is_above, read_threshold
 from weft.tasks.encode import encode_texts, encode_windows, windows_for
 from weft.tasks.example import Example, Input, UnseenLabel
 from weft.tasks.input_spec import InputSpec
 from weft.tasks.labelled.hold_out import group_examples
 from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text, with_unseen
-from weft.tasks.score_tables import abstention_table, class_table, confusion_table, score_table
-from weft.tasks.scored_task import Embed, VectorTask, head_labels
+from weft.tasks.score_tables import abstention_table, class_table, confusion_table, label_table
+from weft.tasks.scored_task import Embed, VectorTask, answer_inputs, head_labels
 from weft.tasks.task import Task
-from weft.tasks.temperature import divide_by_temperature
 
-_THRESHOLD = 0.5  # default probability above which a label is predicted
 MOST_WINDOWS = 64
 _MOST_WEIGHT = 100.0  # of a rare label with `balanced: true`
 
@@ -89,8 +83,8 @@ class Classify(VectorTask):
         task = kind(metric=cls.metric_of(section), balanced=section.balanced)
         if kind.several:
             columns = tuple(data.label) if isinstance(data.label, list) else ()
-            threshold = _THRESHOLD if section.threshold is None else section.threshold
-            return task.with_settings({"separator": data.separator, "columns": columns, "threshold": threshold})
+            threshold = {} if section.threshold is None else {"threshold": section.threshold}
+            return task.with_settings({"separator": data.separator, "columns": columns, **threshold})
         if section.threshold is not None:
             raise RecipeError(
                 "finetune.threshold has no effect here: each example has one label. It belongs to data with several "
@@ -174,7 +168,16 @@ class Classify(VectorTask):
         return answers.mean_of_windows(network.head(self.head)(hidden, packed).float(), windows_in(inputs))
 
     def calibrate(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> dict[str, float]:
-        return divide_by_temperature(self, network, examples, inputs, self._logit_rows, self._decisions)
+        """By a temperature. Of examples with one label the best label stays the best."""
+        known = [one for one in inputs if one.targets is not None]
+        if len(known) < LEAST_CALIBRATED:
+            return {}
+        chosen = [examples[one.example] for one in known]
+        known = [replace(one, example=number) for number, one in enumerate(known)]
+        rows = answer_inputs(self, network, chosen, known, read=self._logit_rows)
+        logits, gold = self._decisions(np.stack(rows), [one.targets for one in known])
+        counted = f"{len(known):,} {self.counted_as}"
+        return {**divide_logits(network.head(self.head).out, logits, gold, counted), "examples": len(known)}
 
     def _logit_rows(self, *read: Any) -> list[np.ndarray]:
         return list(self.logits(*read).cpu().numpy())
@@ -265,7 +268,8 @@ class MultiLabel(Classify):
 
     separator: str | None = None  # between the labels in a cell
     columns: tuple[str, ...] = ()  # one per label, with 1 or 0 in each cell
-    threshold: float = _THRESHOLD  # a label is predicted if its probability is above
+    threshold: float | tuple[float, ...] = PLAIN_THRESHOLD  # of all labels, or one for each that validation has chosen
+    is_threshold_given: bool = False  # by the recipe, so none is chosen
 
     def example(self, values: Mapping[str, Any], *, with_gold: bool) -> Example:
         if not with_gold:
@@ -323,45 +327,40 @@ class MultiLabel(Classify):
 
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
         labels = self._all_labels(examples)
-        predicted = _with_zeros(np.stack(answers), len(labels)) > self.threshold
+        predicted = is_above(_with_zeros(np.stack(answers), len(labels)), self.threshold)
         return multilabel_figures(self._rows(examples, labels), predicted)
 
     def judge(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> Judged:
         labels = self._all_labels(examples)
         gold, found = self._rows(examples, labels), _with_zeros(np.stack(answers), len(labels))
-        predicted = found > self.threshold
+        predicted = is_above(found, self.threshold)
         exact = (predicted == gold).all(-1).astype(float)
-        scores = [
-            (label, per_class(confusion(gold[:, number], predicted[:, number], 2))[1])
-            for number, label in enumerate(labels)
-        ]
         severity = np.abs(found - gold).max(-1) * (1 - exact)
-        intervals = sum_intervals(multilabel_counts(gold, predicted), multilabel_figures_from_counts) | {
-            "exact": mean_interval(exact)
-        }
-        return Judged(self.figures(examples, answers), intervals, exact, severity, [score_table("Labels", scores)])
+        intervals, tables = label_intervals(gold, predicted), [label_table(labels, gold, predicted)]
+        return Judged(self.figures(examples, answers), intervals, exact, severity, tables)
+
+    def with_thresholds_from(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> Self:
+        if self.is_threshold_given:
+            return self
+        found, counted = answer_inputs(self, network, examples, inputs), f"{len(examples):,} {self.counted_as}"
+        return replace(self, threshold=choose_thresholds(np.stack(found), self._rows(examples), counted))
 
     def baseline(self, train: Sequence[Example], examples: Sequence[Example]) -> tuple[str, list[np.ndarray]]:
-        model = LabelsClassifier.fit([one.given for one in train], self._rows(train))
-        return "TF-IDF + logistic regression", list(model.probabilities([one.given for one in examples]))
+        texts = [one.given for one in (*train, *examples)]
+        groups = group_examples(self, train).of_example if isinstance(self.threshold, tuple) else None
+        return "TF-IDF + logistic regression", list(labels_by_words(texts, self._rows(train), groups))
 
     def untuned(
         self, train: Sequence[Example], examples: Sequence[Example], embed: Embed
     ) -> tuple[str, list[np.ndarray], int]:
-        (known,), (wanted,) = self._features(train, embed), self._features(examples, embed)
-        gold, answers = self._rows(train), np.zeros((len(examples), len(self.labels)))
-        groups = group_examples(self, train).of_example
-        for number in range(len(self.labels)):
-            if 0 < gold[:, number].sum() < len(train):
-                model = FrozenClassifier.fit([known], gold[:, number].astype(int).tolist(), 2, groups)
-                answers[:, number] = model.probabilities([wanted])[:, 1]
-            else:
-                answers[:, number] = gold[0, number]
+        vectors = np.concatenate([*self._features(train, embed), *self._features(examples, embed)])
+        groups, decides = group_examples(self, train).of_example, not self.is_threshold_given
+        answers = labels_by_vectors(vectors, self._rows(train), groups, decides=decides)
         return "untuned vectors + logistic regression", list(answers), len(train)
 
     def shown(self, example: Example, answer: np.ndarray, *, details: bool = False) -> dict[str, Any]:
-        order = np.argsort(-answer, kind="stable")
-        found: dict[str, Any] = {"labels": [self.labels[i] for i in order if answer[i] > self.threshold]}
+        order, predicted = np.argsort(-answer, kind="stable"), is_above(answer, self.threshold)
+        found: dict[str, Any] = {"labels": [self.labels[i] for i in order if predicted[i]]}
         if details:
             found["scores"] = {self.labels[i]: round(float(answer[i]), 6) for i in order}
         return found
@@ -373,19 +372,21 @@ class MultiLabel(Classify):
         return self.decision(example, answer)
 
     def decision(self, example: Example, answer: np.ndarray) -> str:
-        return ", ".join(self.labels[i] for i in np.flatnonzero(answer > self.threshold)) or "none"
+        return ", ".join(self.labels[i] for i in np.flatnonzero(is_above(answer, self.threshold))) or "none"
 
     def settings(self) -> dict[str, Any]:
-        threshold = {} if self.threshold == _THRESHOLD else {"threshold": self.threshold}
-        return {**super().settings(), "separator": self.separator, "columns": list(self.columns), **threshold}
+        found = {**super().settings(), "separator": self.separator, "columns": list(self.columns)}
+        if self.threshold == PLAIN_THRESHOLD and not self.is_threshold_given:
+            return found
+        return found | {"threshold": list(self.threshold) if isinstance(self.threshold, tuple) else self.threshold}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        threshold = settings.get("threshold", _THRESHOLD)
-        if not isinstance(threshold, float) or not 0 < threshold < 1:
-            raise TypeError("the threshold is not a probability")
         task = super().with_settings({key: settings[key] for key in ("windows",) if key in settings})
-        columns = tuple(settings.get("columns") or ())
-        return replace(task, separator=settings.get("separator"), columns=columns, threshold=threshold)
+        found = {"separator": settings.get("separator"), "columns": tuple(settings.get("columns") or ())}
+        if "threshold" in settings:
+            found["threshold"] = read_threshold(settings["threshold"], self.labels)
+            found["is_threshold_given"] = not isinstance(found["threshold"], tuple)
+        return replace(task, **found)
 
 
 def _describes_several(data: DataSection) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.metrics.calibration import abstention
-from weft.metrics.classes import per_class
+from weft.metrics.classes import confusion, per_class
 from weft.metrics.judged import DetailTable
 
 _MOST_IN_MATRIX = 30  # labels; larger confusion matrices are unreadable
@@ -26,6 +26,13 @@ def score_table(title: str, scores: Sequence[tuple[str, Any]]) -> DetailTable:
 
 def class_table(labels: Sequence[str], matrix: np.ndarray, title: str = "Classes") -> DetailTable:
     return score_table(title, list(zip(labels, per_class(matrix), strict=True)))
+
+
+def label_table(labels: Sequence[str], gold_NL: np.ndarray, predicted_NL: np.ndarray) -> DetailTable:
+    """Of examples with any number of labels."""
+    pairs = zip(gold_NL.T, predicted_NL.T, strict=True)
+    scores = [per_class(confusion(gold, predicted, 2))[1] for gold, predicted in pairs]
+    return score_table("Labels", list(zip(labels, scores, strict=True)))
 
 
 def confusion_table(labels: Sequence[str], matrix: np.ndarray) -> list[DetailTable]:

@@ -201,6 +201,10 @@ class Task(ABC):
         """
         return {}
 
+    def with_thresholds_from(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> Self:
+        """With the thresholds that suit the calibrated network best on these examples, if the task has thresholds."""
+        return self
+
     # Saving.
 
     def config(self) -> dict[str, Any]:

@@ -62,10 +62,10 @@ def _distil_task(
             plans = StagePlans(folder, resume=resume or not processes.is_first)
             write_resolved_recipe(folder, recipe.given_settings(), base)
         run = TaskDistillation(section, base, folder, teacher, task, splits, processes, plans)
-        built, trained = train_student(run, resume=resume)
+        trained_task, built, trained = train_student(run, resume=resume)
         judged: dict[str, Any] = {}
         if processes.is_first:
-            save_student(run, recipe, built, trained)
+            save_student(run, trained_task, recipe, built, trained)
             judged = _judge(recipe, run, trained, resume=resume)
         return processes.broadcast(judged)
 

@@ -202,13 +202,13 @@ class TaskDistillation:
         return cached_teacher(self.teacher.network, wanted, place, limit, plan.precision, first, steps)
 
 
-def train_student(run: TaskDistillation, *, resume: bool) -> tuple[Built, dict[str, Any]]:
-    """Both stages. Returns the trained student and what training did."""
+def train_student(run: TaskDistillation, *, resume: bool) -> tuple[Task, Built, dict[str, Any]]:
+    """Both stages. Returns the task with the student's thresholds, the trained student, and what training did."""
     with teaching(run.teacher.network, run.section.precision):
         return _train_student(run, resume=resume)
 
 
-def _train_student(run: TaskDistillation, *, resume: bool) -> tuple[Built, dict[str, Any]]:
+def _train_student(run: TaskDistillation, *, resume: bool) -> tuple[Task, Built, dict[str, Any]]:
     student = run.student(run.section.dropout or 0.0)
     built = student.built
     share = run.section.intermediate if run.has_two_stages else 0.0
@@ -224,10 +224,10 @@ def _train_student(run: TaskDistillation, *, resume: bool) -> tuple[Built, dict[
         built = run.student(None).built
     run.processes.say(f"Predictions: {_in_words(plan, built.network)}")
     objective = prediction_objective(run, run.cached(prediction_wanted(run), plan))
-    results = train_once(
+    task, results = train_once(
         run.given, built, run.input_spec, run.inputs, plan, plan.seed, run.folder, resume=resume, objective=objective
     )
-    return built, {**results, "training_seconds": _seconds(run), "stages": _stage_facts(run)}
+    return task, built, {**results, "training_seconds": _seconds(run), "stages": _stage_facts(run)}
 
 
 def _match_layers(run: TaskDistillation, student: Student, budget: str, *, resume: bool) -> None:
@@ -288,6 +288,6 @@ def _stage_facts(run: TaskDistillation) -> dict[str, Any]:
     }
 
 
-def save_student(run: TaskDistillation, recipe: Recipe, built: Built, results: dict[str, Any]) -> None:
+def save_student(run: TaskDistillation, task: Task, recipe: Recipe, built: Built, results: dict[str, Any]) -> None:
     steps = {LINEAGE: with_step(run.teacher.facts, "distil", run.teacher.folder or Path())}
-    write_task_model(run.task, built, run.input_spec, run.folder / MODEL, recipe, results, steps)
+    write_task_model(task, built, run.input_spec, run.folder / MODEL, recipe, results, steps)

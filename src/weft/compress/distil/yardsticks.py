@@ -80,8 +80,8 @@ def _alone(run: TaskDistillation, recipe: Recipe, seconds: float, *, resume: boo
         length = run.input_spec.most_tokens
         plan = make_finetune_plan(settings, run.base, run.task, built.network, inputs, length, held_out)
         plan = run.plans.add(ALONE, plan)
-    results = train_once(given, built, run.input_spec, inputs, plan, plan.seed, place, resume=resume)
-    write_task_model(run.task, built, run.input_spec, place / MODEL, recipe, results)
+    task, results = train_once(given, built, run.input_spec, inputs, plan, plan.seed, place, resume=resume)
+    write_task_model(task, built, run.input_spec, place / MODEL, recipe, results)
     return LoadedModel.load(place / MODEL, run.processes.device)
 
 
@@ -93,8 +93,8 @@ def _untrained(run: TaskDistillation, built: Built) -> LoadedModel:
 
 
 def _judge(run: TaskDistillation, model: LoadedModel) -> Judged:
-    split = run.splits.judged_on
+    split, task = run.splits.judged_on, model.required_task  # with its own thresholds
     answers, _ = answer_split(model, split)
-    judged = run.task.judge(split.judged, answers)
-    more = run.task.measure(model.task_network, split.judged, answers, model.input_spec)
+    judged = task.judge(split.judged, answers)
+    more = task.measure(model.task_network, split.judged, answers, model.input_spec)
     return replace(judged, figures={**judged.figures, **more.figures}, intervals={**judged.intervals, **more.intervals})

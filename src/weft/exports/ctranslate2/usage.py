@@ -16,6 +16,7 @@ from weft.exports.ctranslate2.head_recipe import head_logits
 from weft.exports.ctranslate2.vocabulary import TokenStrings
 from weft.generate.framing import Framing
 from weft.generate.settings import DEFAULT_NEW_TOKENS
+from weft.metrics.thresholds import PLAIN_THRESHOLD
 from weft.tasks.crf import viterbi
 from weft.tasks.tag import INTENT_PREFIX
 
@@ -102,7 +103,8 @@ _LABELS = """
 $input
 $head_input
 probabilities = 1 / (1 + np.exp(-head_logits(x, head, weights)))
-print([label for label, share in zip(head["labels"], probabilities) if share > $threshold])
+thresholds = $thresholds
+print([label for label, share, threshold in zip(head["labels"], probabilities, thresholds) if share > threshold])
 """
 _NUMBER = """
 $input
@@ -234,7 +236,9 @@ def _head_part(model: Model, kind: str) -> tuple[str, dict[str, Any]]:
     if outputs == 1:
         return _NUMBER, values
     if task is not None and task.several:
-        return _LABELS, values | {"threshold": getattr(task, "threshold", 0.5)}
+        threshold = getattr(task, "threshold", PLAIN_THRESHOLD)
+        each = list(threshold) if isinstance(threshold, tuple) else [threshold] * outputs
+        return _LABELS, values | {"thresholds": each}
     has_labels = kind == "sequence" and len(model.labels) == outputs
     return _LABEL, values | {"labels": 'head["labels"][best]' if has_labels else "best"}
 

@@ -92,9 +92,9 @@ def _train_and_judge(recipe: Recipe, given: FinetuneInputs, folder: Path, *, res
         place = folder if plan.seeds == 1 else seed_folder(folder, seed)
         if seed > plan.seed:
             built, _ = given.build(seed)
-        results = train_once(given, built, input_spec, inputs, plan, seed, place, resume=resume)
+        task, results = train_once(given, built, input_spec, inputs, plan, seed, place, resume=resume)
         if is_first:
-            write_task_model(given.task, built, input_spec, place / MODEL, recipe, results)
+            write_task_model(task, built, input_spec, place / MODEL, recipe, results)
         runs.append(SeedRun(results, place))
     with given.processes.first_goes_ahead():
         judged = _judge(recipe, given, runs, untuned, folder) if is_first else {}

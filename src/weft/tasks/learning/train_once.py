@@ -1,4 +1,4 @@
-"""One training run with one seed: train, restore the best weights, and score them on the validation data."""
+"""One training run with one seed: train, restore the best weights, score and calibrate them on the validation data."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from weft.tasks.input_spec import InputSpec
 from weft.tasks.labelled.data import some_of
 from weft.tasks.learning.finetune_inputs import FinetuneInputs
 from weft.tasks.learning.plan import train_spec
-from weft.tasks.task import TaskObjective
+from weft.tasks.task import Task, TaskObjective
 from weft.tokens.order import Order
 from weft.train.build import Built
 from weft.train.checkpoints import CHECKPOINTS, restore_weights
@@ -31,9 +31,9 @@ def train_once(
     *,
     resume: bool,
     objective: Objective | None = None,
-) -> dict[str, Any]:
-    """Returns what the run did and how it scored; `built.network` then holds the best weights. `objective`: default:
-    the task's own loss.
+) -> tuple[Task, dict[str, Any]]:
+    """Returns the task with its thresholds, to be saved with the model, and what the run did and how it scored.
+    `built.network` then holds the best weights. `objective`: default: the task's own loss.
     """
     network, task = built.network, given.task
     held_out = some_of(given.splits.validation.examples, plan.validation_examples, plan.seed)
@@ -53,7 +53,7 @@ def train_once(
     validation = _logged_validation(folder, state.best) or measure()
     network.eval()
     calibrated = task.calibrate(network, held_out, questions)
-    return {
+    results = {
         "task": task.name,
         "seed": seed,
         "steps": state.step,
@@ -66,6 +66,7 @@ def train_once(
         "validation": validation,
         **({"calibrated": calibrated} if calibrated else {}),
     }
+    return task.with_thresholds_from(network, held_out, questions), results
 
 
 def count_trained(network: Network) -> int:

@@ -24,17 +24,20 @@ export default function Classify({ model, place }) {
   <//>`;
 }
 
-/** Fields (`children`), and bars of all labels. A model that gives several has a threshold. */
+/** Fields (`children`), and bars of all labels. A model that gives several has a threshold, or one for each label; what
+ * is typed counts for all.
+ */
 export function LabelPanel({ name, model, place, request, rows, isReady, children }) {
   const asked = useAnswer(place, request);
-  const [threshold, setThreshold] = useLinked(place, "threshold", model.threshold);
+  const [threshold, setThreshold] = useLinked(place, "threshold", hasOwn(model) ? null : model.threshold);
   const isSeveral = model.threshold !== null && model.task === name;
   return html`<${Panel} name=${name} model=${model} place=${place} requests=${[request]} rows=${rows}>
     ${children}
     ${isSeveral && html`<div class="fields"><${NumberField} label=${t("threshold")} help=${t("threshold.help")}
       value=${threshold} min=${0} max=${1} step=${0.05} onChange=${setThreshold} /></div>`}
     <${Answer} asked=${asked} isReady=${isReady}>${({ answer }) => {
-      const chosen = isSeveral ? answer[0].filter((one) => one.score > (threshold ?? model.threshold)) : answer[0].slice(0, 1);
+      const isAbove = (one) => one.score > (threshold ?? thresholdOf(model, one.label));
+      const chosen = isSeveral ? answer[0].filter(isAbove) : answer[0].slice(0, 1);
       return html`<p class="verdict">${chosen.length ? chosen.map((one) => html`<bdi key=${one.label}
         class="chip">${short(one.label)}</bdi> `) : t("nolabel")}</p>
         <${Bars} items=${answer[0]} title=${t("labels")} isChosen=${(one) => chosen.includes(one)} />`;
@@ -42,11 +45,14 @@ export function LabelPanel({ name, model, place, request, rows, isReady, childre
   <//>`;
 }
 
+const hasOwn = (model) => Object.keys(model.thresholds ?? {}).length > 0;
+const thresholdOf = (model, label) => (hasOwn(model) ? model.thresholds[label] : null) ?? model.threshold;
+
 /** The label of a row; several with a threshold. */
 export const labelColumns = (model) => (labels) =>
   model.threshold === null
     ? { label: labels[0].label, score: labels[0].score }
-    : { labels: labels.filter((one) => one.score > model.threshold).map((one) => one.label).join("; ") };
+    : { labels: labels.filter((one) => one.score > thresholdOf(model, one.label)).map((one) => one.label).join("; ") };
 
 /** A task that the model was not tuned for has to be named. */
 export function taskOption(model, task) {
