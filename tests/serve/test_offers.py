@@ -39,9 +39,7 @@ def test_the_thresholds_of_labels_are_told_by_name(tmp_path):
     task = MultiLabel(("bad", "odd"), threshold=(0.5, 0.125))
     with serving({"own": weft.load(save(task, *make(task, "bert"), tmp_path / "own"), "cpu")}) as other:
         found = other.get("/v1/models/own").json()
-        answer = other.post("/v1/tasks/classify", inputs="so", model="own")
     assert found["threshold"] == 0.5 and found["thresholds"] == {"bad": 0.5, "odd": 0.125}
-    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(
