@@ -171,6 +171,8 @@ def evaluate(
     encoding: opt.Encoding = None,
     format: opt.RowFileFormat = None,
     limit_bytes: opt.EvaluationBytes = None,
+    shots: opt.ShotCount = None,
+    label: opt.LabelWords = None,
     output: opt.ReportFolder = None,
     precision: opt.PrecisionName = None,
     device: opt.DeviceName = None,
@@ -178,12 +180,13 @@ def evaluate(
 ) -> None:
     """Evaluate a model on labelled data: metrics with confidence intervals, a baseline, mistakes, speed.
 
-    A language model is evaluated on plain text: perplexity and bits per byte, or accuracy on masked tokens.
+    A language model is evaluated on plain text: perplexity and bits per byte, or accuracy on masked tokens; with
+    --shots, on labelled data, by prompts that hold so many labelled examples.
     """
     from weft.commands.evaluate import evaluate_model, print_evaluation
 
     options: dict[str, Any] = {"encoding": encoding, "format": format, "output": output, "limit_bytes": limit_bytes}
-    options["precision"] = precision
+    options |= {"precision": precision, "shots": shots, "labels": label or []}
     results = evaluate_model(model, data, task=task, train=train or [], columns=column or [], **options)
     print_evaluation(results, as_json=as_json)
 

@@ -8,6 +8,7 @@ from typing import Any
 from weft.api.model import Model, load
 from weft.commands.corpus import reading_in
 from weft.commands.printing import print_facts
+from weft.commands.shots import evaluate_prompted, label_options
 from weft.commands.tasks import evaluate_task, print_judged
 from weft.errors import InputError, RecipeError, as_items, as_path
 from weft.metrics.rounding import interval_text, rounded
@@ -39,6 +40,8 @@ def evaluate_model(
     output: str | Path | None = None,
     limit_bytes: int | None = None,
     precision: str | None = None,
+    shots: int | None = None,
+    labels: Sequence[str] | Mapping[str, str] = (),
 ) -> dict[str, Any]:
     """How good a model is: the object that `weft evaluate --json` prints.
 
@@ -48,6 +51,9 @@ def evaluate_model(
     names training data. `columns`: {"text": "sentence"}. `output`: a folder for report.html and report.json. A language
     model is evaluated on text: perplexity, bits per byte, or accuracy on masked tokens. `limit_bytes`: read at most
     this much of the text. `precision`: as in `weft.load`, for a model that is given by its folder.
+
+    With `shots`, a model that writes is evaluated at a task with labels without tuning: each prompt holds so many
+    labelled examples of `train`. `labels`: how labels are written in the prompt, {"pos": "positive"}.
     """
     if isinstance(model, Model) and precision is not None:
         raise InputError("precision goes with a model's folder; this model is loaded. Use weft.load(…, precision=…).")
@@ -59,7 +65,9 @@ def evaluate_model(
     pairs = as_items(named, "columns")
     if limit_bytes is not None and (not isinstance(limit_bytes, int) or limit_bytes < 1):
         raise InputError(f"--limit-bytes is a number of bytes, at least 1, not {limit_bytes!r}.")
-    if task is None and loaded.task is None and language_head(loaded.network) is not None:
+    if labels and shots is None:
+        raise InputError("--label is for prompts: it goes with --shots.")
+    if shots is None and task is None and loaded.task is None and language_head(loaded.network) is not None:
         useless = {"--column": pairs, "--output": output}
         if wrong := [name for name, value in useless.items() if value]:
             raise InputError(f"{wrong[0]} goes with a task, and {_name(loaded)} is a language model. See --task.")
@@ -67,7 +75,10 @@ def evaluate_model(
     if limit_bytes is not None:
         raise InputError("--limit-bytes goes with the text of a language model, not with a task's examples.")
     where = None if output is None else Path(output)
-    return evaluate_task(loaded.for_task(task), paths, known, pairs, encoding, format, where)
+    if shots is None:
+        return evaluate_task(loaded.for_task(task), paths, known, pairs, encoding, format, where)
+    words = label_options(labels)
+    return evaluate_prompted(loaded, paths, known, pairs, encoding, format, where, task=task, shots=shots, words=words)
 
 
 def print_evaluation(results: dict[str, Any], *, as_json: bool) -> None:

@@ -111,6 +111,18 @@ Encoding = Annotated[
 ]
 RowFileFormat = Annotated[str | None, typer.Option(help=_ROW_FORMATS)]
 EvaluationBytes = Annotated[int | None, typer.Option(help="Language models: read at most this many bytes of text.")]
+ShotCount = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Ask a language model by prompts with so many labelled examples of --train, or none (0). "
+        "With --task classify or pair.",
+    ),
+]
+LabelWords = Annotated[
+    list[str] | None,
+    typer.Option(help="With --shots: how a label is written: label=words, such as 1=positive. Repeatable."),
+]
 InputTexts = Annotated[
     list[str] | None,
     typer.Argument(help="Texts to predict for. A pair takes two texts; a question also takes its context."),

@@ -19,6 +19,7 @@ from weft.tasks.judging.evaluation import evaluate_on, require_packages, trainin
 from weft.tasks.judging.predict import given_roles, predict_texts
 from weft.tasks.judging.predict_file import LineFormat, WriteLines, predict_file
 from weft.tasks.judging.report import write_task_report
+from weft.tasks.labelled.data import LabelledSplit
 from weft.tasks.labelled.overlap import find_overlap
 from weft.tasks.loaded import LoadedModel
 from weft.terminal import escape_controls
@@ -33,18 +34,34 @@ def evaluate_task(
     format: str | None,
     output: Path | None,
 ) -> dict[str, Any]:
-    if output is not None and output.exists() and not output.is_dir():
-        raise InputError(f"{output} is a file; the reports need a folder.")
-    if output is not None and known_facts(output).get("kind") == "run":
-        raise InputError(f"{output} is a run, whose own report this would replace; choose another folder.")
-    if format is None and any(map(is_standard_input, data)):
-        raise InputError("Standard input (-) has no name that tells its format. Give it: --format jsonl (csv, tsv …).")
+    check_places(data, format, output)
     _ = model.required_task, model.input_spec  # raises InputError before any data is read
     require_packages(model.required_task, baseline=bool(train), without="leaving out --train")
     named = given_columns(columns, model.required_task.roles)
     section = given_section(named, encoding, format, model, [*data, *train])
     split = read_given(model, data, section)
     known = read_given(model, train, section) if train else None
+    return judged_results(model, split, known, output)
+
+
+def check_places(data: Sequence[Path], format: str | None, output: Path | None) -> None:
+    """Raises InputError for a place that cannot be written to, or data whose format nothing tells."""
+    if output is not None and output.exists() and not output.is_dir():
+        raise InputError(f"{output} is a file; the reports need a folder.")
+    if output is not None and known_facts(output).get("kind") == "run":
+        raise InputError(f"{output} is a run, whose own report this would replace; choose another folder.")
+    if format is None and any(map(is_standard_input, data)):
+        raise InputError("Standard input (-) has no name that tells its format. Give it: --format jsonl (csv, tsv …).")
+
+
+def judged_results(
+    model: LoadedModel,
+    split: LabelledSplit,
+    known: LabelledSplit | None,
+    output: Path | None,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The evaluation, and its report if there is a folder for it. `known`: training data for the baseline."""
     overlap = find_overlap(model.required_task, {"train": known, "test": split}) if known else []
     for note in overlap:
         say(note)
@@ -52,7 +69,7 @@ def evaluate_task(
         found if isinstance(found := model.facts.get(key), dict) else {} for key in ("results", "recipe")
     )
     learnt = known.examples if known else None
-    evaluation = evaluate_on(model, split, learnt, training=training_facts(trained), notes=overlap)
+    evaluation = evaluate_on(model, split, learnt, training=training_facts(trained), notes=[*notes, *overlap])
     results = {
         "model": str(model.folder),
         "task": model.required_task.name,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.generate.decoder import Decoder, Ids, TokenChunk
+from weft.generate.decoder import Decoder, Ids, Row, TokenChunk
 from weft.generate.pages import PageShape, pages_for
 from weft.generate.prepare import Prepared
 from weft.model.network import Network
@@ -128,6 +128,29 @@ def log_probs_after(ready: Prepared, prompt: Ids, source: Ids | None, answers: S
     """Of each whole answer. The prompt is read once; all answers continue it."""
     decoder = Decoder(ready, _memory_for(ready, len(prompt), source, answers))
     row = decoder.open_row(None if source is None else decoder.read_source(source))
+    return _log_probs_from(decoder, row, prompt, answers)
+
+
+def log_probs_after_each(
+    ready: Prepared, prompts: Sequence[Ids], answers: Sequence[Sequence[Ids]]
+) -> list[list[float]]:
+    """Of each whole answer to each prompt, for decoders. What all prompts begin with is read once."""
+    shared = shared_prefix(prompts)
+    if not shared:
+        return [log_probs_after(ready, prompt, None, each) for prompt, each in zip(prompts, answers, strict=True)]
+    sizes = (_memory_for(ready, len(prompt), None, each) for prompt, each in zip(prompts, answers, strict=True))
+    decoder = Decoder(ready, max(sizes) + _memory_for(ready, shared, None, []))
+    begun, found = decoder.open_row(), []
+    decoder.read([TokenChunk(begun, prompts[0][:shared], 1)])
+    for prompt, each in zip(prompts, answers, strict=True):
+        row = decoder.fork(begun)
+        found.append(_log_probs_from(decoder, row, prompt[shared:], each))
+        decoder.close(row)
+    return found
+
+
+def _log_probs_from(decoder: Decoder, row: Row, prompt: Ids, answers: Sequence[Ids]) -> list[float]:
+    """After what the row has read, and the prompt."""
     first = decoder.read([TokenChunk(row, prompt, 1)]).log_softmax(-1)[0]
     totals = [float(first[answer[0]]) for answer in answers]
     for part in group_by_tokens([len(answer) for answer in answers], _SCORED_AT_A_TIME):

@@ -8,13 +8,25 @@ import torch
 
 from weft.errors import InputError
 from weft.generate.decoder import plain_inference
-from weft.generate.log_probs import Candidate, Score, log_probs_after, log_probs_of, shared_prefix, to_score
+from weft.generate.log_probs import (
+    Candidate,
+    Score,
+    log_probs_after,
+    log_probs_after_each,
+    log_probs_of,
+    shared_prefix,
+    to_score,
+)
 from weft.generate.prepare import Prepared
 from weft.generate.prompts import PromptReader, as_list
 from weft.generate.settings import Settings
 
 Normalize = Literal["none", "tokens", "bytes"]
 _OPTIONS_AT_A_TIME = 256  # of `choose`, in one batch
+
+
+# The decoder's prompt, the encoder's source, and the tokens of each option.
+_Asked = tuple[list[int], list[int] | None, list[list[int]]]
 
 
 class Scorer:
@@ -61,29 +73,42 @@ class Scorer:
 
     def choose(self, prompt: str, options: Sequence[str], *, normalize: Normalize, details: bool) -> Any:
         """The most probable option after the prompt; with `details` all of them, most probable first."""
-        if not isinstance(prompt, str) or isinstance(options, str) or not isinstance(options, Iterable):
+        if not isinstance(prompt, str):
             raise InputError("choose takes a text and a list of texts to choose from.")
-        options = [str(one) if isinstance(one, np.str_) else one for one in options]
-        if not all(isinstance(one, str) for one in options):
-            raise InputError("choose takes a text and a list of texts to choose from.")
-        if not options or len(set(options)) < len(options) or not all(options):
-            raise InputError("choose needs at least one option, all of them different and none empty.")
+        candidates = sorted(self.choose_each([prompt], options, normalize)[0], key=lambda one: -one.probability)
+        return candidates if details else candidates[0].option
+
+    def choose_each(
+        self, prompts: Sequence[str], options: Sequence[str], normalize: Normalize
+    ) -> list[list[Candidate]]:
+        """All options after each prompt, in their order. What the prompts of a decoder begin with is read once."""
+        options = _checked_options(options)
         if not isinstance(normalize, str) or normalize not in get_args(Normalize):
             raise InputError(f"normalize cannot be {normalize!r}; it is one of {', '.join(get_args(Normalize))}.")
-        before, source, answers = self._answers(prompt, options)
-        if self.reader.limit is not None and len(before) + max(map(len, answers)) - 1 > self.reader.limit:
-            raise InputError(
-                f"The prompt and an option are longer than the {self.reader.limit} tokens that this model reads."
-            )
-        totals: list[float] = []
+        asked = [self._answers(prompt, options) for prompt in prompts]
+        for before, _, answers in asked:
+            if self.reader.limit is not None and len(before) + max(map(len, answers)) - 1 > self.reader.limit:
+                raise InputError(
+                    f"The prompt and an option are longer than the {self.reader.limit} tokens that this model reads."
+                )
+        totals: list[list[float]] = [[] for _ in prompts]
         with plain_inference(self.network):
-            for start in range(0, len(answers), _OPTIONS_AT_A_TIME):
-                totals += log_probs_after(self.ready, before, source, answers[start : start + _OPTIONS_AT_A_TIME])
-        sizes = [_size(option, answer, normalize) for option, answer in zip(options, answers, strict=True)]
-        merits = torch.tensor([total / size for total, size in zip(totals, sizes, strict=True)], dtype=torch.double)
-        found = zip(options, merits.softmax(0).tolist(), totals, map(len, answers), strict=True)
-        candidates = sorted((Candidate(*facts) for facts in found), key=lambda one: -one.probability)
-        return candidates if details else candidates[0].option
+            for start in range(0, len(options), _OPTIONS_AT_A_TIME):
+                parts = [answers[start : start + _OPTIONS_AT_A_TIME] for _, _, answers in asked]
+                for total, more in zip(totals, self._log_probs(asked, parts), strict=True):
+                    total += more
+        return [
+            _candidates(options, answers, total, normalize)
+            for (_, _, answers), total in zip(asked, totals, strict=True)
+        ]
+
+    def _log_probs(self, asked: Sequence[_Asked], answers: Sequence[list[list[int]]]) -> list[list[float]]:
+        if len(asked) > 1 and not self.reader.has_source:
+            return log_probs_after_each(self.ready, [before for before, _, _ in asked], answers)
+        return [
+            log_probs_after(self.ready, before, source, part)
+            for (before, source, _), part in zip(asked, answers, strict=True)
+        ]
 
     def _answer(self, option: str, what: str) -> list[int]:
         """The tokens of an answer as in training: with an end token, without opening tokens."""
@@ -94,8 +119,7 @@ class Scorer:
         ids = ids[len(opening) :] if ids[: len(opening)] == opening else ids
         return [*ids, self.reader.start_end.end_ids[0]] if ids else []
 
-    def _answers(self, prompt: str, options: Sequence[str]) -> tuple[list[int], list[int] | None, list[list[int]]]:
-        """The decoder's prompt, the encoder's source, and the tokens of each option."""
+    def _answers(self, prompt: str, options: Sequence[str]) -> _Asked:
         if self.reader.has_source or (self.reader.framing and self.reader.start_end.end_ids):
             encoded = self.reader.read(prompt, "The prompt", Settings())
             answers = [self._answer(option, f"Option {place}") for place, option in enumerate(options)]
@@ -113,6 +137,26 @@ class Scorer:
                 "The prompt is too short: it shares its only token with an option, and this model has no start token."
             )
         return whole[0][:begin], None, [row[begin:] for row in whole]
+
+
+def _checked_options(options: Any) -> list[str]:
+    if isinstance(options, str) or not isinstance(options, Iterable):
+        raise InputError("choose takes a text and a list of texts to choose from.")
+    options = [str(one) if isinstance(one, np.str_) else one for one in options]
+    if not all(isinstance(one, str) for one in options):
+        raise InputError("choose takes a text and a list of texts to choose from.")
+    if not options or len(set(options)) < len(options) or not all(options):
+        raise InputError("choose needs at least one option, all of them different and none empty.")
+    return options
+
+
+def _candidates(
+    options: Sequence[str], answers: Sequence[list[int]], totals: Sequence[float], normalize: Normalize
+) -> list[Candidate]:
+    sizes = [_size(option, answer, normalize) for option, answer in zip(options, answers, strict=True)]
+    merits = torch.tensor([total / size for total, size in zip(totals, sizes, strict=True)], dtype=torch.double)
+    found = zip(options, merits.softmax(0).tolist(), totals, map(len, answers), strict=True)
+    return [Candidate(*facts) for facts in found]
 
 
 def _size(option: str, answer: Sequence[int], normalize: Normalize) -> int:

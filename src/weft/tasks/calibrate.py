@@ -5,24 +5,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from weft.metrics.calibration import best_temperature, log_loss
 from weft.metrics.classes import multilabel_figures
 from weft.metrics.thresholds import PLAIN_THRESHOLD, label_thresholds
+from weft.model.heads import Head
 from weft.progress import say
 
 LEAST_CALIBRATED = 100  # examples that a temperature is fitted to
 _TITLES = {"f1_micro": "micro F1", "f1": "macro F1"}
 
 
-def divide_logits(out: nn.Module, logits: np.ndarray, gold: np.ndarray, counted: str) -> dict[str, float]:
+def divide_logits(head: Head, logits: np.ndarray, gold: np.ndarray, counted: str) -> dict[str, float]:
     """Divides the logits by the temperature that fits best (Guo et al. 2017), in the output layer itself: so every
     program that opens the model has the calibrated probabilities. `counted`: the examples, for the log.
     """
+    assert head.out is not None
     temperature = best_temperature(logits, gold)
     with torch.no_grad():
-        for parameter in out.parameters():
+        for parameter in head.out.parameters():
             parameter.div_(temperature)
     before, after = log_loss(logits, gold), log_loss(logits / temperature, gold)
     say(f"Probabilities calibrated on {counted}: loss {before:.4f} → {after:.4f}.")

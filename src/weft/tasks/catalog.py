@@ -70,7 +70,10 @@ def _from_head(network: Network, description: Description, name: str | None) -> 
             raise InputError(f"The model has {has} and was not tuned by weft: name its task with --task.")
         return task
     if name not in fitting:
+        can_be_asked = TASKS[name].has_one_label and any(task.writes for task in fitting.values())
+        prompts = ", or evaluate it by prompts: weft evaluate --shots 0" if can_be_asked else ""
         raise InputError(
-            f"The model cannot do {name}: its head fits {', '.join(fitting)}. Tune it for {name} with weft finetune."
+            f"The model cannot do {name}: its head fits {', '.join(fitting)}. Tune it for {name} with weft finetune"
+            f"{prompts}."
         )
     return fitting[name]

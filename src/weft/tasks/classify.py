@@ -38,7 +38,7 @@ from weft.tasks.example import Example, Input, UnseenLabel
 from weft.tasks.input_spec import InputSpec
 from weft.tasks.labelled.hold_out import group_examples
 from weft.tasks.labels import balance, label_set, read_flags, read_label, read_labels, read_text, with_unseen
-from weft.tasks.score_tables import abstention_table, class_table, confusion_table, label_table
+from weft.tasks.score_tables import abstention_table, class_table, confusion_table, label_table, with_zeros
 from weft.tasks.scored_task import Embed, VectorTask, answer_inputs, head_labels
 from weft.tasks.task import Task
 
@@ -50,6 +50,7 @@ _MOST_WEIGHT = 100.0  # of a rare label with `balanced: true`
 class Classify(VectorTask):
     name: ClassVar[str] = "classify"
     head: ClassVar[str] = "sequence"
+    has_one_label: ClassVar[bool] = True
     roles: ClassVar[tuple[str, ...]] = ("text", "label")
     gold_roles: ClassVar[tuple[str, ...]] = ("label",)
     list_roles: ClassVar[tuple[str, ...]] = ("label",)
@@ -177,7 +178,7 @@ class Classify(VectorTask):
         rows = answer_inputs(self, network, chosen, known, read=self._logit_rows)
         logits, gold = self._decisions(np.stack(rows), [one.targets for one in known])
         counted = f"{len(known):,} {self.counted_as}"
-        return {**divide_logits(network.head(self.head).out, logits, gold, counted), "examples": len(known)}
+        return {**divide_logits(network.head(self.head), logits, gold, counted), "examples": len(known)}
 
     def _logit_rows(self, *read: Any) -> list[np.ndarray]:
         return list(self.logits(*read).cpu().numpy())
@@ -200,7 +201,7 @@ class Classify(VectorTask):
 
     def judge(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> Judged:
         labels = with_unseen(self.labels, (example.gold for example in examples))
-        gold, found = self._numbers(examples, labels), _with_zeros(np.stack(answers), len(labels))
+        gold, found = self._numbers(examples, labels), with_zeros(np.stack(answers), len(labels))
         predicted = found.argmax(-1)
         matrix = confusion(gold, predicted, len(labels))
         return Judged(
@@ -262,6 +263,7 @@ class MultiLabel(Classify):
     """Any number of labels per text."""
 
     several: ClassVar[bool] = True
+    has_one_label: ClassVar[bool] = False
     problem_type: ClassVar[str | None] = "multi_label_classification"
     default_metric: ClassVar[str] = "f1_micro"
     metrics: ClassVar[tuple[str, ...]] = ("f1_micro", "f1", "exact")
@@ -327,12 +329,12 @@ class MultiLabel(Classify):
 
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
         labels = self._all_labels(examples)
-        predicted = is_above(_with_zeros(np.stack(answers), len(labels)), self.threshold)
+        predicted = is_above(with_zeros(np.stack(answers), len(labels)), self.threshold)
         return multilabel_figures(self._rows(examples, labels), predicted)
 
     def judge(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> Judged:
         labels = self._all_labels(examples)
-        gold, found = self._rows(examples, labels), _with_zeros(np.stack(answers), len(labels))
+        gold, found = self._rows(examples, labels), with_zeros(np.stack(answers), len(labels))
         predicted = is_above(found, self.threshold)
         exact = (predicted == gold).all(-1).astype(float)
         severity = np.abs(found - gold).max(-1) * (1 - exact)
@@ -382,7 +384,10 @@ class MultiLabel(Classify):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
         task = super().with_settings({key: settings[key] for key in ("windows",) if key in settings})
-        found = {"separator": settings.get("separator"), "columns": tuple(settings.get("columns") or ())}
+        found: dict[str, Any] = {
+            "separator": settings.get("separator"),
+            "columns": tuple(settings.get("columns") or ()),
+        }
         if "threshold" in settings:
             found["threshold"] = read_threshold(settings["threshold"], self.labels)
             found["is_threshold_given"] = not isinstance(found["threshold"], tuple)
@@ -391,8 +396,3 @@ class MultiLabel(Classify):
 
 def _describes_several(data: DataSection) -> bool:
     return data.separator is not None or isinstance(data.label, list)
-
-
-def _with_zeros(probabilities: np.ndarray, labels: int) -> np.ndarray:
-    """(N, labels): probability 0 for labels that are not in the training data."""
-    return np.pad(probabilities, ((0, 0), (0, labels - probabilities.shape[1])))

@@ -54,3 +54,8 @@ def abstention_table(probabilities: np.ndarray, gold: np.ndarray) -> list[Detail
         return []
     title = "Answering only where the model is sure"
     return [DetailTable(title, ["least confidence", "answered", "accuracy of these"], rows)]
+
+
+def with_zeros(probabilities: np.ndarray, labels: int) -> np.ndarray:
+    """(N, labels): probability 0 for labels that are not in the training data."""
+    return np.pad(probabilities, ((0, 0), (0, labels - probabilities.shape[1])))

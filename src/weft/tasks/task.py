@@ -58,6 +58,7 @@ class Task(ABC):
 
     writes: ClassVar[bool] = False  # generates a text
     several: ClassVar[bool] = False  # any number of labels per example
+    has_one_label: ClassVar[bool] = False  # per example, out of `labels`; an answer is a share for each of them
     recipe_settings: ClassVar[tuple[str, ...]] = ()  # of finetune, or data.… of finetune.data, that only some tasks use
     exclusive_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # the first makes the others useless
     metrics: ClassVar[tuple[str, ...]] = ()  # that may select the best step
