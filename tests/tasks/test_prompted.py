@@ -19,6 +19,7 @@ from weft.generate.framing import Framing
 from weft.model.packed import pack
 from weft.tasks.classify import Classify
 from weft.tasks.example import Example
+from weft.tasks.judging.mask_prompted import MaskPromptedModel
 from weft.tasks.judging.prompted import PromptedModel, draw_shots
 from weft.tasks.pair import Pair
 
@@ -196,7 +197,7 @@ def test_what_cannot_be_asked_is_said(tmp_path, tuned):
     assert "(did you mean classify?)" in refused("--shots", 0, "--task", "clasify")
     assert "name it with --train" in refused("--task", "classify", "--shots", 2)
     assert "there are 0." in refused("--task", "classify", "--shots", 2, "--train", test)
-    assert "has no head that writes" in refused(*asked, model=tuned("classify") / "model")
+    assert "has no head of a language model" in refused(*asked, model=tuned("classify") / "model")
     assert refused("--task", "classify").endswith("or evaluate it by prompts: weft evaluate --shots 0.")
     assert refused("--label", "pos=good") == "--label is for prompts: it goes with --shots."
     assert "is not label=words" in refused(*asked, "--label", "pos")
@@ -204,6 +205,49 @@ def test_what_cannot_be_asked_is_said(tmp_path, tuned):
     assert "the same words" in refused(*asked, "--label", "pos=neg")
     assert "at least two labels are needed" in refused(*asked, data=same)
     assert "label" in refused(*asked, data=unlabelled)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
+def test_a_masked_model_says_which_label_fills_the_mask(family):
+    """Alone or with others, also if the text has a mask of its own or is too long."""
+    model = weft.create(family, tokenizer=tokenizer_of(family), positions=64, **SHAPE)
+    mask = model.tokenizer.special["mask"]
+    asked = MaskPromptedModel(model, Classify(("a", "b", "c")), ("was", "said", "little"))
+    examples = [Example(text, None) for text in (*TEXTS, f"An {mask} film.", "curious " * 100)]
+    answers, cut = asked.answers_and_cut(examples)
+    assert cut == 1 and asked.shown_prompt == f"<text> This is about {mask}."
+    for example, answer in zip(examples, answers, strict=True):
+        prompt = asked.prompt(example)[0]
+        assert prompt.endswith(f" This is about {mask}.") and len(model.tokenizer.encode(prompt)) <= 64
+        ids = list(model.tokenizer.encode(prompt))
+        place, batch = len(ids) - 1 - ids[::-1].index(model.tokenizer.id_of("mask")), pack([ids])
+        with torch.inference_mode():
+            logits = model.network.head("masked")(model.network(batch), batch, torch.tensor([place]))[0]
+        shares = np.exp([float(logits[model.tokenizer.encode(f"so {word}")[-2]]) for word in asked.words])
+        np.testing.assert_allclose(answer, shares / shares.sum(), atol=1e-5)
+        if family == "bert" and example.given == "lovely":  # other vocabularies have words without a space, too
+            best = next(one.word for one in model.fill(prompt, 500) if one.word in asked.words)
+            assert asked.words[answer.argmax()] == best
+
+
+def test_a_masked_model_is_asked_for_labels_of_one_token_without_examples(tmp_path):
+    weft.create("bert", tokenizer=tokenizer_of("bert"), positions=64, **SHAPE).save(tmp_path / "model")
+    test = write_rows(tmp_path / "test.jsonl", rows_of("classify", 8))
+    train = write_rows(tmp_path / "train.jsonl", rows_of("classify", 40)[8:])
+    asked = ("evaluate", tmp_path / "model", test, "--task", "classify", "--train", train, "--json")
+    words = ("--label", "pos=little", "--label", "neg=was")
+    said = command(*asked, "--shots", 0, *words)
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["prompt"] == "<text> This is about [MASK]." and found["examples"] == 8
+    assert "asked without examples: --shots 0." in command(*asked, "--shots", 2, *words).sentence
+    assert (
+        "has no single token for the label 'very good'"
+        in command(*asked, "--shots", 0, *words[2:], "--label", "pos=very good").sentence
+    )
+    pairs = write_rows(tmp_path / "pairs.jsonl", rows_of("pair", 8))
+    said = command("evaluate", tmp_path / "model", pairs, "--task", "pair", "--shots", 0)
+    assert "can be asked for classify only" in said.sentence
 
 
 def test_a_model_tuned_to_reply_reads_the_prompt_as_it_was_tuned(tuned):

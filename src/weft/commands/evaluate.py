@@ -52,7 +52,7 @@ def evaluate_model(
     model is evaluated on text: perplexity, bits per byte, or accuracy on masked tokens. `limit_bytes`: read at most
     this much of the text. `precision`: as in `weft.load`, for a model that is given by its folder.
 
-    With `shots`, a model that writes is evaluated at a task with labels without tuning: each prompt holds so many
+    With `shots`, a language model is evaluated at a task with labels without tuning: each prompt holds so many
     labelled examples of `train`. `labels`: how labels are written in the prompt, {"pos": "positive"}.
     """
     if isinstance(model, Model) and precision is not None:

@@ -10,6 +10,7 @@ from weft.progress import say
 from weft.tasks.catalog import TASKS
 from weft.tasks.given_data import given_columns, given_section
 from weft.tasks.judging.evaluation import require_packages
+from weft.tasks.judging.mask_prompted import MaskPromptedModel
 from weft.tasks.judging.prompted import PromptedModel, draw_shots
 from weft.tasks.labelled.data import LabelledSplit, checked_split, read_split
 from weft.tasks.labels import label_set
@@ -39,13 +40,15 @@ def evaluate_prompted(
     if shots and not train:
         raise InputError(f"--shots {shots} takes its examples from training data: name it with --train.")
     require_packages(kind, baseline=bool(train), without="leaving out --train")
-    asked = PromptedModel(model, kind())
+    asking = MaskPromptedModel if "masked" in model.network.heads else PromptedModel
+    asked = asking(model, kind())
     section = given_section(given_columns(columns, kind.roles), encoding, format, asked, [*data, *train])
     read = [read_split(kind(), paths, section) for paths in (data, train) if paths]
     labelled = kind(labels=_labels_of(read[-1]))  # of the training data, if there is any
     split, *known = (_checked(labelled, one) for one in read)
     drawn = draw_shots(labelled, known[0].examples, split.judged, shots) if known else []
-    asked = PromptedModel(model, labelled, _written(labelled.labels, words), drawn)
+    asked = asking(model, labelled, _written(labelled.labels, words), drawn)
+    _ = asked.options  # raises InputError if a label cannot be written
     note = f"The model was not tuned for {labelled.name}: it chose a label after a prompt"
     note += f" with {shots} labelled example{'s' * (shots != 1)} of {known[0].where}." if shots else "."
     say(note)

@@ -55,30 +55,36 @@ class PromptFormat:
         return "".join(f"{self.question(texts)} {words[label]}{_BETWEEN}" for texts, label in shots)
 
 
-class PromptedModel(LoadedModel):
+class AskedModel(LoadedModel):
+    """A model that answers a task's questions without a head for it."""
+
+    def __init__(self, model: LoadedModel, task: Task, words: Sequence[str] = ()) -> None:
+        """`words`: the labels as they are written; default: as they are."""
+        given = model.network, model.description, model.own_tokenizer, model.pooling, model.facts, model.folder
+        super().__init__(*given, task.name)
+        self._asked, self._spec = task, model.input_spec
+        self.words = tuple(words or task.labels)
+
+    @cached_property
+    def required_task(self) -> Task:
+        return self._asked
+
+    @property
+    def called(self) -> str:
+        return f"This {self.family}" if self.folder is None else str(self.folder)
+
+
+class PromptedModel(AskedModel):
     """It answers as a model with a head for the task would, with a share of probability for each label."""
 
     def __init__(
         self, model: LoadedModel, task: Task, words: Sequence[str] = (), shots: Sequence[Example] = ()
     ) -> None:
-        """`words`: the labels as they are written; default: as they are. Raises InputError if it cannot do this."""
-        given = model.network, model.description, model.own_tokenizer, model.pooling, model.facts, model.folder
-        super().__init__(*given, task.name)
-        self._asked, self._shots, self._spec = task, list(shots), model.input_spec
-        self._format = PromptFormat(tuple(given_roles(task)), task.labels, tuple(words or task.labels))
+        """Raises InputError if the model does not write."""
+        super().__init__(model, task, words)
+        self._shots, self._format = list(shots), PromptFormat(tuple(given_roles(task)), task.labels, self.words)
         if not _LANGUAGE_HEADS & set(self.network.heads):
-            raise InputError(
-                f"{self._called} has no head that writes, so it cannot be asked with --shots; it needs a decoder or an "
-                "encoder–decoder."
-            )
-
-    @property
-    def _called(self) -> str:
-        return f"This {self.family}" if self.folder is None else str(self.folder)
-
-    @cached_property
-    def required_task(self) -> Task:
-        return self._asked
+            raise InputError(f"{self.called} has no head of a language model, so it cannot be asked with --shots.")
 
     @cached_property
     def input_spec(self) -> InputSpec:
@@ -116,7 +122,7 @@ class PromptedModel(LoadedModel):
         share = (self._limit - self._around(frame)) // (len(shots) + 1)
         if share < _LEAST_ROOM * len(self._format.roles):
             raise InputError(
-                f"A prompt with {len(shots)} examples does not fit into the {self._limit:,} tokens that {self._called} "
+                f"A prompt with {len(shots)} examples does not fit into the {self._limit:,} tokens that {self.called} "
                 "reads: use fewer (--shots)."
             )
         return self._format.shots([(self._cut(texts, share)[0], label) for texts, label in shots])
