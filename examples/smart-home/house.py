@@ -14,13 +14,14 @@ import weft
 
 LEAST_SCORE = 0.5
 SWITCHES = {"turn_on": "on", "turn_off": "off", "open": "open", "close": "closed"}
-LEVELS = {
-    "set_brightness": "brightness",
-    "set_volume": "volume",
-    "set_temperature": "temperature",
-    "set_color": "color",
+LEVELS = {  # what is set, and of which thing if none is named
+    "set_brightness": ("brightness", "lights"),
+    "set_color": ("color", "lights"),
+    "set_temperature": ("temperature", "thermostat"),
+    "set_volume": ("volume", "music"),
 }
 STEPS = {"volume_up": "louder", "volume_down": "quieter"}
+NOTED = {"play_music": ("music", "music"), "set_timer": ("timer", "duration"), "set_alarm": ("alarm", "time")}
 
 
 class House:
@@ -31,36 +32,34 @@ class House:
     def do(self, intent: str, slots: dict[str, str]) -> str:
         """What the house says."""
         if intent in SWITCHES:
-            return self._set(self._thing(slots, "device"), SWITCHES[intent])
+            return self._set(self._named(slots, self.last), SWITCHES[intent])
         if intent in LEVELS:
+            what, usual = LEVELS[intent]
             value = slots.get("value") or slots.get("color")
-            return (
-                f"To what should I set the {LEVELS[intent]}?"
-                if value is None
-                else self._set(f"{LEVELS[intent]} of {self._thing(slots, 'lights')}", value)
-            )
+            if value is None:
+                return f"To what should I set the {what}?"
+            return self._set(f"{what} of {self._named(slots, self.last if usual == 'lights' else usual)}", value)
         if intent in STEPS:
-            return self._set(f"volume of {self._thing(slots, 'music')}", STEPS[intent])
-        if intent == "play_music":
-            return self._set("music", slots.get("music", "anything"))
+            return self._set(f"volume of {self._named(slots, 'music')}", STEPS[intent])
+        if intent in NOTED:
+            what, slot = NOTED[intent]
+            return self._set(what, slots.get(slot, "not said which"))
         if intent == "stop_music":
             return self._set("music", "off")
-        if intent == "set_timer":
-            return self._set("timer", slots.get("duration", "not said for how long"))
-        if intent == "set_alarm":
-            return self._set("alarm", slots.get("time", "not said for when"))
         if intent == "ask_temperature":
             return f"I would look at the thermometer: {slots.get('room', 'in here')}."
         if intent == "ask_weather":
             return f"I would ask for the weather: {slots.get('place', 'here')}, {slots.get('day', 'now')}."
         return "That is nothing for me to do."
 
-    def _thing(self, slots: dict[str, str], otherwise: str) -> str:
-        named = slots.get("device") or slots.get("opening")
-        if named is None and "room" not in slots and self.last:
-            return self.last
-        self.last = " in ".join(part for part in (named or otherwise, slots.get("room")) if part)
-        return self.last
+    def _named(self, slots: dict[str, str], otherwise: str) -> str:
+        """The thing that the command names, which is then "it"; otherwise this one."""
+        thing = slots.get("device") or slots.get("opening")
+        if thing is None and "room" not in slots:
+            return otherwise
+        found = " in ".join(part for part in (thing or otherwise, slots.get("room")) if part)
+        self.last = found if thing else self.last
+        return found
 
     def _set(self, thing: str, value: str) -> str:
         self.state[thing] = value
@@ -69,7 +68,7 @@ class House:
 
 def main(folder: str, commands: list[str]) -> None:
     model, house = weft.load(folder), House()
-    for command in commands or map(str.strip, sys.stdin):
+    for command in commands or filter(None, map(str.strip, sys.stdin)):
         [found] = model.predict([command])
         print(f"> {command}\n  {answer(house, found)}")
 

@@ -30,6 +30,11 @@ def test_sentences_join_to_the_text_and_none_is_blank(text):
 def test_lines_are_the_sentences_of_a_dialogue():
     assert sentences_of("A: Hi. Hello.\nB: Yes!\n") == ["A: Hi. Hello.\n", "B: Yes!\n"]
     assert sentences_of("It rains. It pours.\n") == ["It rains. ", "It pours.\n"]
+    assert sentences_of("Notes\n\nIt rains. It pours.\n") == ["Notes\n\n", "It rains. ", "It pours.\n"]
+
+
+def test_a_million_blank_lines_are_one_sentence():
+    assert sentences_of("\n" * 1_000_000) == ["\n" * 1_000_000]
 
 
 def score(units, chosen, reference):

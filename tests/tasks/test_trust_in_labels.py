@@ -8,10 +8,11 @@ import transformers
 import weft
 from small_tasks import finetune, report_of, write_rows
 from small_tasks import weft as command
-from task_models import make
+from task_models import make, save
 from weft.tasks.classify import Classify, MultiLabel
 from weft.tasks.example import Example
 from weft.tasks.judging.label_suspects import label_suspects, out_of_fold
+from weft.tasks.score_tables import abstention_table
 from weft.tasks.scored_task import answer_inputs
 
 LABELS = ("L0", "L1", "L2")
@@ -57,7 +58,6 @@ def test_a_run_that_was_too_sure_is_calibrated_and_transformers_agrees(tmp_path)
     report = report_of(tmp_path / "run")
     facts = report["training"]["calibrated"]
     assert facts["loss_after"] <= facts["loss_before"]
-    assert "Answering only where the model is sure" in (tmp_path / "run/report.html").read_text()
     model = weft.load(tmp_path / "run/model")
     texts = [row["text"] for row in noisy_rows(5)]
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(model.folder).eval()
@@ -102,3 +102,29 @@ def test_wrong_labels_are_found(tmp_path):
     }
     assert "Training labels that may be wrong" in (tmp_path / "report/report.html").read_text()
     assert label_suspects(weft.load(model), []) == []
+
+
+def test_few_different_texts_have_no_folds(tmp_path):
+    rows = [{"text": "the same text", "label": LABELS[number % 2]} for number in range(60)]
+    model, spec = make(Classify(LABELS[:2]), "bert")
+    examples = [Example(row["text"], row["label"]) for row in rows]
+    folder = save(Classify(LABELS[:2]), model, spec, tmp_path / "model")
+    assert label_suspects(weft.load(folder), examples) == []
+
+
+def test_a_threshold_of_the_recipe_decides_as_it_was_trained():
+    task = MultiLabel(LABELS, threshold=0.7, is_threshold_given=True)
+    built, spec = make(task, "bert")
+    examples = [Example(f"number {i}", (LABELS[i % 3],)) for i in range(120)]
+    before = {name: value.clone() for name, value in built.network.state_dict().items()}
+    assert task.calibrate(built.network, examples, task.inputs(examples, spec)) == {}
+    assert all(torch.equal(value, before[name]) for name, value in built.network.state_dict().items())
+
+
+def test_the_report_says_what_can_be_answered_with_which_confidence():
+    sure = np.repeat([0.99996, 0.6], [60, 40])
+    probabilities = np.stack([sure, 1 - sure], 1)
+    gold = np.asarray([0] * 60 + [0, 1] * 20)
+    [table] = abstention_table(probabilities, gold)
+    assert table.rows == [["0.9999", "60.0%", "100.0%"]]  # rounded down, and once
+    assert abstention_table(probabilities[40:], gold[40:]) == []  # 20 sure answers tell too little

@@ -76,7 +76,7 @@ def test_as_many_windows_as_hold_nearly_all_texts():
     assert windows_for(short, spec) == windows_for([*short, long], spec) == windows_for([], spec) == 1
     tokens = len(spec.tokenizer.engine.encode(long, add_special_tokens=False))
     assert windows_for([*short, *[long] * 20], spec) == -(-tokens // (spec.most_tokens - 2))
-    assert windows_for(["down " * 10_000] * 20, spec) == 8
+    assert windows_for(["down " * 10_000] * 20, spec) == 1024 // spec.most_tokens  # memory
 
 
 def rows(count):
@@ -114,3 +114,15 @@ def test_windows_are_kept_with_the_model(tmp_path):
 
 def test_pairs_have_no_windows(tmp_path):
     assert "finetune.windows" in finetune(tmp_path, "pair", windows=2).sentence
+
+
+def test_a_student_learns_from_a_teacher_that_reads_some_texts_in_windows(tmp_path):
+    train = [{**row, "text": row["text"][-20:]} if number < 12 else row for number, row in enumerate(rows(60))]
+    data = {"train": str(write_rows(tmp_path / "train.jsonl", train))}
+    shape = {"family": "bert", "layers": 2, "width": 32, "heads": 2}
+    settings = {"sequence_length": 16, "windows": 3, "budget": "5 steps", "model": shape}
+    assert finetune(tmp_path / "teacher", "classify", data=data, **settings).code == 0
+    section = {"teacher": str(tmp_path / "teacher/run/model"), "student": {"layers": 1}, "data": data}
+    section |= {"budget": "4 epochs", "augment": False, "yardsticks": False}
+    weft.distil({"name": "student", "distil": section}, output=tmp_path / "student")
+    assert weft.load(tmp_path / "student/model").task.windows == 3

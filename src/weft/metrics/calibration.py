@@ -78,14 +78,18 @@ def abstention(probabilities_NL: ArrayLike, gold: ArrayLike, accuracy: float) ->
 def best_temperature(logits_NL: ArrayLike, gold: ArrayLike) -> float:
     """The temperature with which the gold labels are most probable.
 
-    −log softmax(z β)[y] is convex in β = 1 / T, and its derivative is Σ p_i z_i − z_y: bisection finds its zero.
+    −Σ q log softmax(z β) is convex in β = 1 / T, and its derivative is Σ p z − Σ q z: bisection finds its zero. The
+    wanted probabilities q have 1 / (N + 2) for all labels together and the rest for the gold one (as in Platt 1999): if
+    all N examples are right, that does not show that the model is never wrong.
     """
     logits, gold = np.asarray(logits_NL, np.float64), np.asarray(gold)
     check_pairs(gold, logits)
+    doubt = 1 / (len(gold) + 2)
+    wanted = ((1 - doubt) * logits[np.arange(len(gold)), gold] + doubt * logits.mean(1)).mean()
     low, high = 1 / _HOTTEST, 1 / _COLDEST
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        slope = ((_softmax(logits * middle) * logits).sum(1) - logits[np.arange(len(gold)), gold]).mean()
+        slope = (_softmax(logits * middle) * logits).sum(1).mean() - wanted
         low, high = (low, middle) if slope > 0 else (middle, high)
     return 2 / (low + high)
 

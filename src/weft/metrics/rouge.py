@@ -60,26 +60,38 @@ def best_units(units: Sequence[str], reference: str, most: int) -> list[int]:
     ROUGE-2 most, until none does. In the order of the text; at least one. Bigrams do not cross sentences.
     """
     words = _cutter(*units, reference)
-    gold = _grams(words(reference))
+    wanted = [Counter[Any](grams) for grams in _grams(words(reference))]
     own = [_grams(words(unit)) for unit in units]
-    chosen: list[int] = []
-    sums, best = [Counter[Any](), Counter[Any]()], 0.0
-    while len(chosen) < min(most, len(units)):
-        rest = [number for number in range(len(units)) if number not in chosen]
-        found = {
-            number: sum(_shared(total + one, his) for total, one, his in zip(sums, own[number], gold, strict=True))
-            for number in rest
-        }
-        number = max(rest, key=found.__getitem__)
-        if chosen and found[number] <= best:
+    sizes = [[len(grams) for grams in one] for one in own]
+    shared = [[Counter(g for g in grams if g in gold) for grams, gold in zip(one, wanted, strict=True)] for one in own]
+    chosen, left, best = list[int](), set(range(len(units))), 0.0
+    have, size = [Counter[Any](), Counter[Any]()], [0, 0]
+
+    def gain(number: int) -> float:
+        total = 0.0
+        for kind in (0, 1):
+            hits = sum(min(have[kind][g] + count, wanted[kind][g]) for g, count in shared[number][kind].items())
+            hits += sum(min(count, wanted[kind][g]) for g, count in have[kind].items() if g not in shared[number][kind])
+            length = size[kind] + sizes[number][kind] + wanted[kind].total()
+            total += 2 * hits / length if length else 0.0
+        return total
+
+    while left and len(chosen) < most:
+        number = max(sorted(left), key=gain)
+        found = gain(number)
+        if chosen and found <= best:
             break
         chosen.append(number)
-        sums, best = [total + one for total, one in zip(sums, own[number], strict=True)], found[number]
+        left.remove(number)
+        best = found
+        for kind in (0, 1):
+            have[kind] += shared[number][kind]
+            size[kind] += sizes[number][kind]
     return sorted(chosen)
 
 
-def _grams(words: list[str]) -> list[Counter[Any]]:
-    return [Counter(words), Counter(pairwise(words))]
+def _grams(words: list[str]) -> list[list[Any]]:
+    return [words, list(pairwise(words))]
 
 
 def _cutter(*texts: str) -> Callable[[str], list[str]]:

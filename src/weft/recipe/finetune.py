@@ -91,7 +91,7 @@ class FinetuneSection(Section):
         ge=1,
         le=64,
         description="classify: at most so many windows of sequence_length tokens are read of a text; default: as many "
-        "as hold 95 % of the training texts whole, up to 8",
+        "as hold 95 % of the training texts whole, up to 1,024 tokens in all",
     )
     batch: int | None = Field(None, ge=1, description="examples per optimizer step")
     accumulation: int = Field(

@@ -130,7 +130,7 @@ class TaskReader:
         inputs = self.task.inputs(examples, self.spec)
         cut = [] if self.task.reads_whole_texts else [one.example for one in inputs if one.was_cut]
         if cut and not truncate:
-            raise length_error(cut[0], self.spec.most_tokens)
+            raise length_error(cut[0], self.task.most_tokens(self.spec))
         return PreparedInputs(inputs, len(cut))
 
     def read(self, hidden: Tensor, packed: Packed, inputs: Sequence[Input]) -> list[Any]:

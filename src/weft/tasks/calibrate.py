@@ -1,6 +1,7 @@
 """What validation examples decide after training: the temperature of the logits, and the threshold of each label."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,25 +10,44 @@ import torch
 from weft.metrics.calibration import best_temperature, log_loss
 from weft.metrics.classes import multilabel_figures
 from weft.metrics.thresholds import PLAIN_THRESHOLD, label_thresholds
-from weft.model.heads import Head
+from weft.model.network import Network
 from weft.progress import say
+from weft.tasks.example import Example, Input
+from weft.tasks.scored_task import ScoredTask, answer_inputs
 
 LEAST_CALIBRATED = 100  # examples that a temperature is fitted to
 _TITLES = {"f1_micro": "micro F1", "f1": "macro F1"}
 
 
-def divide_logits(head: Head, logits: np.ndarray, gold: np.ndarray, counted: str) -> dict[str, float]:
+def divide_by_temperature(
+    task: ScoredTask,
+    network: Network,
+    examples: Sequence[Example],
+    inputs: Sequence[Input],
+    read: Callable[..., list[np.ndarray]],
+    decisions: Callable[[np.ndarray, Sequence[Any]], tuple[np.ndarray, np.ndarray]],
+) -> dict[str, float]:
     """Divides the logits by the temperature that fits best (Guo et al. 2017), in the output layer itself: so every
-    program that opens the model has the calibrated probabilities. `counted`: the examples, for the log.
+    program that opens the model has the calibrated probabilities. `read`: the logits of a batch. `decisions`: from
+    logits and targets, the logits of alternatives and the right one of each. Nothing is done with too few examples.
     """
-    assert head.out is not None
+    known = [one for one in inputs if one.targets is not None]
+    if len(known) < LEAST_CALIBRATED:
+        return {}
+    chosen = [examples[one.example] for one in known]
+    known = [replace(one, example=number) for number, one in enumerate(known)]
+    rows = answer_inputs(task, network, chosen, known, read=read)
+    logits, gold = decisions(np.stack(rows), [one.targets for one in known])
+    out = network.head(task.head).out
+    if out is None or not np.isfinite(logits).all():
+        return {}
     temperature = best_temperature(logits, gold)
     with torch.no_grad():
-        for parameter in head.out.parameters():
+        for parameter in out.parameters():
             parameter.div_(temperature)
     before, after = log_loss(logits, gold), log_loss(logits / temperature, gold)
-    say(f"Probabilities calibrated on {counted}: loss {before:.4f} → {after:.4f}.")
-    return {"temperature": round(temperature, 4), "loss_before": before, "loss_after": after}
+    say(f"Probabilities calibrated on {len(known):,} {task.counted_as}: loss {before:.4f} → {after:.4f}.")
+    return {"temperature": round(temperature, 4), "loss_before": before, "loss_after": after, "examples": len(known)}
 
 
 def choose_thresholds(probabilities_NL: np.ndarray, gold_NL: np.ndarray, counted: str) -> float | tuple[float, ...]:

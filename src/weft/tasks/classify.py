@@ -32,7 +32,7 @@ from weft.objectives.objective import Batch
 from weft.progress import say
 from weft.recipe.finetune import DataSection, FinetuneSection
 from weft.tasks.batches import windows_in
-from weft.tasks.calibrate import LEAST_CALIBRATED, choose_thresholds, divide_logits, is_above, read_threshold
+from weft.tasks.calibrate import choose_thresholds, divide_by_temperature, is_above, read_threshold
 from weft.tasks.encode import encode_texts, encode_windows, windows_for
 from weft.tasks.example import Example, Input, UnseenLabel
 from weft.tasks.input_spec import InputSpec
@@ -146,6 +146,9 @@ class Classify(VectorTask):
             say(f"Long texts are read in up to {windows} windows of {spec.most_tokens:,} tokens.")
         return replace(self, windows=windows)
 
+    def most_tokens(self, spec: InputSpec) -> int:
+        return self.windows * spec.most_tokens
+
     def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]:
         texts = [example.given for example in examples]
         encoded = encode_texts(texts, spec) if self.windows == 1 else encode_windows(texts, spec, self.windows)
@@ -170,15 +173,7 @@ class Classify(VectorTask):
 
     def calibrate(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> dict[str, float]:
         """By a temperature. Of examples with one label the best label stays the best."""
-        known = [one for one in inputs if one.targets is not None]
-        if len(known) < LEAST_CALIBRATED:
-            return {}
-        chosen = [examples[one.example] for one in known]
-        known = [replace(one, example=number) for number, one in enumerate(known)]
-        rows = answer_inputs(self, network, chosen, known, read=self._logit_rows)
-        logits, gold = self._decisions(np.stack(rows), [one.targets for one in known])
-        counted = f"{len(known):,} {self.counted_as}"
-        return {**divide_logits(network.head(self.head), logits, gold, counted), "examples": len(known)}
+        return divide_by_temperature(self, network, examples, inputs, self._logit_rows, self._decisions)
 
     def _logit_rows(self, *read: Any) -> list[np.ndarray]:
         return list(self.logits(*read).cpu().numpy())
@@ -340,6 +335,10 @@ class MultiLabel(Classify):
         severity = np.abs(found - gold).max(-1) * (1 - exact)
         intervals, tables = label_intervals(gold, predicted), [label_table(labels, gold, predicted)]
         return Judged(self.figures(examples, answers), intervals, exact, severity, tables)
+
+    def calibrate(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> dict[str, float]:
+        """A threshold that the recipe gave belongs to the probabilities as they were trained."""
+        return {} if self.is_threshold_given else super().calibrate(network, examples, inputs)
 
     def with_thresholds_from(self, network: Network, examples: Sequence[Example], inputs: Sequence[Input]) -> Self:
         if self.is_threshold_given:

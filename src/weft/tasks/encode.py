@@ -17,7 +17,7 @@ from weft.tasks.input_spec import InputSpec
 _PART = 1000  # texts
 _SAMPLE = 2000  # texts that tell how many windows are needed
 _WHOLE_SHARE = 0.95  # of them
-_MOST_CHOSEN = 8  # windows, unless a recipe asks for more
+_MOST_CHOSEN_TOKENS = 1024  # in all windows of a text, unless a recipe asks for more: they need memory and time
 
 
 def encoded(
@@ -65,7 +65,7 @@ def windows_for(texts: Sequence[str], spec: InputSpec) -> int:
     room = max(1, spec.most_tokens - spec.tokenizer.engine.num_special_tokens_to_add(is_pair=False))
     lengths = [len(one) for one in encoded(some, spec.tokenizer.engine.encode_batch_fast)]
     longest = float(np.quantile(lengths, _WHOLE_SHARE)) if lengths else 0.0
-    return min(_MOST_CHOSEN, max(1, ceil(longest / room)))
+    return min(max(1, _MOST_CHOSEN_TOKENS // spec.most_tokens), max(1, ceil(longest / room)))
 
 
 def encode_pairs(pairs: Sequence[tuple[str, str]], spec: InputSpec) -> list[Input]:

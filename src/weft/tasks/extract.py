@@ -5,7 +5,7 @@
 
 The text is read as a whole, sentence after sentence, each with a separator behind it. Gold summaries are free texts;
 the sentences to be chosen are those that a greedy search adds to have the most words and bigrams in common with it.
-The number k is the one with the largest expected F1. Sentences are lines if the text has several lines, as a dialogue.
+The number k is the one with about the largest expected F1. Sentences are lines in a dialogue.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,7 +75,7 @@ class Extract(VectorTask):
         """Windows of whole sentences; one sentence alone may be cut."""
         units = [sentences_of(one.given) for one in examples]
         engine = spec.tokenizer.engine
-        ids = encoded([text for one in units for text in one], engine.encode_batch_fast)
+        ids = encoded([text for one in units for text in _as_within(one)], engine.encode_batch_fast)
         before, behind = _ends(spec)
         found: list[Input] = []
         for number, (example, texts) in enumerate(zip(examples, units, strict=True)):
@@ -157,6 +157,12 @@ def chosen_sentences(scores: np.ndarray) -> list[int]:
     found = np.cumsum(scores[order])
     f1 = 2 * found / (np.arange(1, len(scores) + 1) + found[-1])
     return sorted(order[: 1 + int(f1.argmax())].tolist())
+
+
+def _as_within(units: Sequence[str]) -> list[str]:
+    """Without the white space around them, but with the space before, which byte-level tokenizers read with a word."""
+    before = ["", *(unit[-1:] for unit in units[:-1])]
+    return [f"{' ' * space.isspace()}{unit.strip()}" for space, unit in zip(before, units, strict=True)]
 
 
 def _ends(spec: InputSpec) -> tuple[list[int], list[int]]:

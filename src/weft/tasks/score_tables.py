@@ -1,6 +1,7 @@
 """Tables of a report: precision, recall and F1 of each class, and the confusion matrix, and what can be
 answered with how much confidence."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from weft.metrics.judged import DetailTable
 
 _MOST_IN_MATRIX = 30  # labels; larger confusion matrices are unreadable
 _WANTED_ACCURACIES = (0.9, 0.95, 0.98, 0.99)
+_LEAST_ANSWERED = 30  # examples; fewer do not tell an accuracy
 _HEADINGS = ["", "precision", "recall", "F1", "support"]
 
 
@@ -49,11 +51,17 @@ def abstention_table(probabilities: np.ndarray, gold: np.ndarray) -> list[Detail
     """What is left if only sure answers are given. Empty if no accuracy above that of all answers can be had."""
     overall = float((probabilities.argmax(1) == gold).mean())
     found = [abstention(probabilities, gold, wanted) for wanted in _WANTED_ACCURACIES if wanted > overall]
-    rows = [[f"{one.confidence:.3f}", f"{one.answered:.1%}", f"{one.accuracy:.1%}"] for one in found if one is not None]
-    if not rows:
+    enough = dict.fromkeys(one for one in found if one is not None and one.answered * len(gold) >= _LEAST_ANSWERED)
+    if not enough:
         return []
-    title = "Answering only where the model is sure"
+    rows = [[_floored(one.confidence), f"{one.answered:.1%}", f"{one.accuracy:.1%}"] for one in enough]
+    title = "Answering only where the model is sure (chosen on these examples)"
     return [DetailTable(title, ["least confidence", "answered", "accuracy of these"], rows)]
+
+
+def _floored(share: float) -> str:
+    """Rounded down, so that what has this confidence is not below it."""
+    return f"{math.floor(share * 10_000) / 10_000:.4f}"
 
 
 def with_zeros(probabilities: np.ndarray, labels: int) -> np.ndarray:

@@ -182,6 +182,10 @@ class Task(ABC):
     @abstractmethod
     def inputs(self, examples: Sequence[Example], spec: InputSpec) -> list[Input]: ...
 
+    def most_tokens(self, spec: InputSpec) -> int:
+        """That are read of a text."""
+        return spec.most_tokens
+
     @abstractmethod
     def batch(self, inputs: Sequence[Input], packed: Packed) -> Batch: ...
 

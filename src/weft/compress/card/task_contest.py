@@ -58,7 +58,7 @@ class TaskContest(Contest):
         began = time.perf_counter()
         answers, cut = answer_split(model, self.split)
         seconds = time.perf_counter() - began
-        say_cut(cut, len(examples), model.input_spec)
+        say_cut(cut, len(examples), model.required_task.most_tokens(model.input_spec))
         judged = task.judge(examples, answers)
         more = task.measure(model.task_network, examples, answers, model.input_spec)
         judged.figures.update(more.figures)

@@ -179,6 +179,8 @@ class TaskDistillation:
     @cached_property
     def remembers(self) -> bool:
         """Whether the teacher's answers of the first epoch serve in later ones."""
+        if any(one.parts for one in self.inputs):  # several windows of a text share their logits
+            return False
         some = range(min(_TRIED, len(self.inner)))
         batch = self.inner.batch(list(some), [0] * len(some), 0)
         return self.section.cache is None and can_remember(self.teacher.network, prediction_wanted(self), batch)

@@ -4,9 +4,11 @@
 copies the target of the most similar training source.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +20,7 @@ from .vectors import WordVectors
 
 _MOST_SENTENCES, _EVERYTHING = 10, 10**9
 _SAMPLE_SOURCES = 2000  # to choose the number of sentences
+_SPEAKER = re.compile(r"[^\s:][^:\n]{0,30}:\s")  # "Anna: Hi!"
 _COSINES_AT_ONCE = 4_000_000  # 16 MB
 
 
@@ -70,15 +73,16 @@ class NearestNeighbour:
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text, or its lines if there are several. Joined, they are the text; none is blank."""
-    parts = text.splitlines(keepends=True) if "\n" in text.strip() else split_sentences(text)
-    found: list[str] = []
-    for part in parts:
-        if found and not (part.strip() and found[-1].strip()):
-            found[-1] += part
-        else:
-            found.append(part)
-    return found or [text]
+    """The sentences of a text, which do not cross lines; of a dialogue the lines. Joined, they are the text. None is
+    blank.
+    """
+    lines = text.splitlines(keepends=True)
+    filled = [line for line in lines if line.strip()]
+    is_dialogue = len(filled) > 1 and sum(_SPEAKER.match(line) is not None for line in filled) > len(filled) / 2
+    parts = lines if is_dialogue else [part for line in lines for part in split_sentences(line)]
+    begins = [number for number, part in enumerate(parts) if part.strip()]
+    starts = [0, *begins[1:]]
+    return ["".join(parts[a:b]) for a, b in pairwise([*starts, len(parts)])] if parts else [text]
 
 
 def _lead(source: str, count: int) -> str:

@@ -19,7 +19,6 @@ from weft.model.network import count_parameters
 from weft.progress import Gauge, say
 from weft.tasks.catalog import metric_title
 from weft.tasks.example import Example
-from weft.tasks.input_spec import InputSpec
 from weft.tasks.judging.label_suspects import Suspect, label_suspects
 from weft.tasks.judging.untuned import Untuned
 from weft.tasks.judging.verdict import tuning_warning, verdict_line
@@ -37,9 +36,10 @@ def examples_at_once(task: Task) -> int:
     return WRITTEN_AT_ONCE if task.writes else EXAMPLES_AT_ONCE
 
 
-def say_cut(cut: int, count: int, input_spec: InputSpec) -> None:
+def say_cut(cut: int, count: int, most: int) -> None:
+    """`most`: tokens that are read at once."""
     if cut:
-        say(f"{cut:,} of {count:,} are longer than {input_spec.most_tokens:,} tokens: truncated or read in windows.")
+        say(f"{cut:,} of {count:,} are longer than {most:,} tokens: truncated or read in windows.")
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def evaluate_on(
         say(notes[-1])
     began = time.perf_counter()
     answers, cut = answer_split(model, split)
-    say_cut(cut, len(examples), model.input_spec)
+    say_cut(cut, len(examples), task.most_tokens(model.input_spec))
     seconds = time.perf_counter() - began
     judged = task.judge(examples, answers)
     measured = task.measure(model.task_network, examples, answers, model.input_spec)

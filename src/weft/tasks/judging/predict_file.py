@@ -131,7 +131,7 @@ def _predict(
         _request_file(output).unlink(missing_ok=True)
     if failed:
         say(f"{failed:,} of {gauge.items - done:,} rows could not be answered; their lines say why.")
-    say_cut(cut, gauge.items - done, model.input_spec)
+    say_cut(cut, gauge.items - done, model.required_task.most_tokens(model.input_spec))
     return {"rows": gauge.items, "before": done, "failed": failed, "output": str(output) if output else None}
 
 

@@ -71,7 +71,7 @@ class FinetuneInputs:
         inputs = self.task.inputs(examples, input_spec)
         self._check_room(saved, input_spec, inputs)
         self.task.check_model(input_spec, examples[0])
-        say_cut(count_cut(inputs), len(examples), input_spec)
+        say_cut(count_cut(inputs), len(examples), self.task.most_tokens(input_spec))
         return inputs
 
     def _check_room(self, saved: Architecture, input_spec: InputSpec, inputs: list[Input]) -> None:
