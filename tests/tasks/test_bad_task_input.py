@@ -274,7 +274,7 @@ def test_rare_classes_are_shown_and_count_more_if_asked_for(tmp_path):
 def test_texts_beyond_the_limit_are_cut_and_said_to_be(tmp_path):
     rows = [*rows_of("classify"), *({"text": "good " * 600, "label": "pos"} for _ in range(4))]
     data = {"train": str(write_rows(tmp_path / "train.jsonl", rows)), "validation": str(tmp_path / "train.jsonl")}
-    said = finetune(tmp_path, "classify", data=data)
+    said = finetune(tmp_path, "classify", data=data, windows=1)
     sentence = "4 of 44 are longer than 48 tokens: truncated or read in windows."
     assert said.err.count(sentence) == 2  # in training and in evaluation
     assert report_of(tmp_path / "run")["cut"] == 4

@@ -112,7 +112,7 @@ P(a \mid q) = \frac{e^{m_a}}{\sum_b e^{m_b}}, \qquad
 m_a = \frac{1}{|a|} \sum_{j=1}^{n_a} \log p(a_j \mid q\, a_1 \dots a_{j-1})
 """,
             (
-                SourceLines("weft.generate.scorer:Scorer.choose", "sizes =", "return candidates"),
+                SourceLines("weft.generate.scorer:_candidates", "sizes =", "return"),
                 SourceLines("weft.generate.scorer:_size"),
             ),
             (option_shares,),

@@ -24,9 +24,7 @@ export default function Classify({ model, place }) {
   <//>`;
 }
 
-/** Fields (`children`), and bars of all labels. A model that gives several has a threshold, or one for each label; what
- * is typed counts for all.
- */
+/** Fields (`children`), and bars of all labels. A model that gives several has one threshold, or one for each. */
 export function LabelPanel({ name, model, place, request, rows, isReady, children }) {
   const asked = useAnswer(place, request);
   const [threshold, setThreshold] = useLinked(place, "threshold", hasOwn(model) ? null : model.threshold);
@@ -46,7 +44,7 @@ export function LabelPanel({ name, model, place, request, rows, isReady, childre
 }
 
 const hasOwn = (model) => Object.keys(model.thresholds ?? {}).length > 0;
-const thresholdOf = (model, label) => (hasOwn(model) ? model.thresholds[label] : null) ?? model.threshold;
+const thresholdOf = (model, label) => model.thresholds?.[label] ?? model.threshold;
 
 /** The label of a row; several with a threshold. */
 export const labelColumns = (model) => (labels) =>
