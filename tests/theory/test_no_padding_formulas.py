@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import weft
@@ -47,6 +47,7 @@ def test_flat_batch(lengths, seed):
     st.integers(1, 3),
     seeds,
 )
+@example([(2, 3), (2, 3), (1, 3), (1, 3), (1, 2), (1, 2)], 1, 2, 0)  # neighbours of equal lengths go together
 def test_one_by_one(pairs, heads, width, seed):
     """Queries that look at their own sequence, and queries that look at another one, as in an encoder–decoder."""
     torch.manual_seed(seed)
@@ -79,6 +80,7 @@ def test_padding_mask(lengths, heads, width, seed):
     q, k, v = torch.randn(3, sum(lengths), heads, width, dtype=torch.float64)
     longest = max(lengths)
     all_seen = torch.ones(longest, longest, dtype=torch.bool)
+    causal = all_seen.tril()
     bias = torch.randn(heads, longest, longest, dtype=torch.float64)
     masks = [padding_mask(batch, None), padding_mask(batch, all_seen), padding_mask(batch, 0 * bias)]
     found = [attend_padded(q, k, v, batch, batch, mask, width**-0.5, 0.0) for mask in masks]
@@ -93,6 +95,7 @@ def test_padding_mask(lengths, heads, width, seed):
     for j, length in enumerate(lengths):  # padding sees itself, so no row is empty; a bias stays where it was
         seen = (np.arange(longest) < length)[None] | np.eye(longest, dtype=bool)
         np.testing.assert_array_equal(masks[1][j, 0], seen)
+        np.testing.assert_array_equal(padding_mask(batch, causal)[j, 0], causal.numpy() & seen)
         biased = padding_mask(batch, bias)[j].numpy()
         np.testing.assert_array_equal(biased, np.where(seen, bias.numpy(), -np.inf))
 

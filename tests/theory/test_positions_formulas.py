@@ -32,7 +32,7 @@ lengths = st.lists(st.integers(1, 5), min_size=1, max_size=3)
 seeds = st.integers(0, 2**31)
 bases = st.sampled_from([10_000.0, 500_000.0, 7.0])
 # Buckets and longest distance. Powers of two, so that both precisions agree at the edges of buckets.
-tables = st.sampled_from([(2, 4), (4, 8), (5, 16), (8, 16), (8, 64), (32, 128), (33, 256)])
+tables = st.sampled_from([(2, 4), (3, 4), (4, 8), (5, 16), (8, 16), (8, 64), (32, 128), (33, 256)])
 
 
 def embedded(lengths, width, seed, positions):

@@ -16,6 +16,8 @@ from weft.theory.written.no_padding import (
     starts_of,
 )
 
+_EQUALLY_LONG = "strict only makes sure that the lists are equally long, and they are"
+
 NO_PADDING_CHAPTER = Chapter(
     "no-padding",
     (
@@ -43,6 +45,11 @@ z_t = \sum_{u \,:\, o(u) = o(t)} \alpha_{tu}\, v_u, \qquad
             (sequence_of, attend_within),
             "padding-blocks",
             rows=(4,),
+            equivalent={
+                "1 → 2 #3": "no neighbours are then joined: the same result from more calls",
+                "True → False": _EQUALLY_LONG,
+                "True → False #2": _EQUALLY_LONG,
+            },
         ),
         GuideEntry(
             "mean-of-each",
@@ -52,6 +59,7 @@ z_t = \sum_{u \,:\, o(u) = o(t)} \alpha_{tu}\, v_u, \qquad
             (SourceLines("weft.model.heads:mean_of_each"),),
             (mean_of_sequence,),
             "padding-mean",
+            equivalent={"-1 → 1": "a flat batch has two dimensions, so the last one is the second"},
         ),
         GuideEntry(
             "padding-mask",

@@ -51,7 +51,8 @@ n & n < e \\
             equivalent={
                 "distance.clamp(min=1) → distance": (
                     "it only keeps the logarithm of 0 away; distance 0 always has its own bucket"
-                )
+                ),
+                "distance < exact → distance <= exact": "at distance e the logarithm is 0, so both give e",
             },
         ),
         GuideEntry(
@@ -66,6 +67,7 @@ e_{ij} = q_i \cdot k_j + b_{\beta(j - i)}
             (biased_score,),
             "positions-bias",
             rows=(30,),
+            equivalent={"2 → 3 #2": "with a bias the length does not matter there; without one the view is causal"},
         ),
         GuideEntry(
             "rotary-angles",
