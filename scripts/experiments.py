@@ -237,7 +237,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "model": "{minilm}",
             "task": "intent",
             "data": {"train": "{examples}/intent.tsv", "test": "{examples}/intent-test.tsv", "tags": "slots"},
-            "budget": "5 epochs",
+            "budget": "10 epochs",
         },
     ),
     "intent-zh": Experiment(
