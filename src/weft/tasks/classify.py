@@ -186,9 +186,6 @@ class Classify(VectorTask):
         numbers = {label: number for number, label in enumerate(labels or self.labels)}
         return np.asarray([numbers[example.gold] for example in examples])
 
-    def label_numbers(self, examples: Sequence[Example]) -> np.ndarray | None:
-        return self._numbers(examples)
-
     def figures(self, examples: Sequence[Example], answers: Sequence[np.ndarray]) -> dict[str, float]:
         labels = with_unseen(self.labels, (example.gold for example in examples))
         matrix = confusion(self._numbers(examples, labels), np.stack(answers).argmax(-1), len(labels))
@@ -248,8 +245,8 @@ class Classify(VectorTask):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
         windows = settings.get("windows", 1)
-        if not isinstance(windows, int) or not 1 <= windows <= MOST_WINDOWS:
-            raise TypeError("the number of windows is not a small number")
+        if type(windows) is not int or not 1 <= windows <= MOST_WINDOWS:
+            raise TypeError(f"the number of windows is not between 1 and {MOST_WINDOWS}")
         return super().with_settings(settings)
 
 
@@ -298,9 +295,6 @@ class MultiLabel(Classify):
             return encoded
         rows = self._rows(examples).astype(np.float32)
         return [replace(one, targets=rows[one.example]) for one in encoded]
-
-    def label_numbers(self, examples: Sequence[Example]) -> np.ndarray | None:
-        return None
 
     def _decisions(self, logits: np.ndarray, targets: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         """Each label of each text is a decision of its own: no or yes."""

@@ -18,8 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from weft.interchange.folder import Description
 from weft.interchange.pooling import Pooling
 from weft.metrics.bootstrap import Interval
@@ -141,10 +139,6 @@ class Task(ABC):
     def classes(self, example: Example) -> Sequence[str]:
         """The gold classes of the example, if the task has classes."""
         return ()
-
-    def label_numbers(self, examples: Sequence[Example]) -> np.ndarray | None:
-        """The place in `labels` of each example's label, if it has just one and answers are probabilities of all."""
-        return None
 
     def compared_texts(self, example: Example) -> tuple[str, ...]:
         """The texts that held-out examples must not share with training examples."""

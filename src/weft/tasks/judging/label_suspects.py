@@ -17,7 +17,7 @@ from weft.tasks.loaded import LoadedModel
 from weft.tasks.task import Task
 
 _FOLDS = 5
-_MOST_EXAMPLES, _MOST_WORDS, _LEAST_EXAMPLES = 20_000, 200_000, 50  # that are looked at: some ten seconds
+_MOST_EXAMPLES, _MOST_CHARACTERS, _LEAST_EXAMPLES = 20_000, 1_000_000, 50  # that are looked at: some ten seconds
 _MOST_CHECKED = 200  # candidates of the baseline that the model is asked about
 _MOST_SUSPECTS = 20
 
@@ -31,13 +31,17 @@ class Suspect:
 
 def label_suspects(model: LoadedModel, train: Sequence[Example]) -> list[Suspect]:
     """The surest first. Empty for tasks without one label per example."""
-    task, some = model.required_task, some_of(train, _MOST_EXAMPLES, 0)
-    words = sum(len(task.in_words(one).split()) for one in some)
-    if words > _MOST_WORDS:
-        some = some_of(some, len(some) * _MOST_WORDS // words, 0)
-    gold = task.label_numbers(some)
-    if gold is None or len(some) < _LEAST_EXAMPLES or len({task.in_words(one) for one in some}) < _FOLDS:
+    task = model.required_task
+    if not task.has_one_label:
         return []
+    some = some_of(train, _MOST_EXAMPLES, 0)
+    characters = sum(len(task.in_words(one)) for one in some)
+    if characters > _MOST_CHARACTERS:
+        some = some_of(some, len(some) * _MOST_CHARACTERS // characters, 0)
+    if len(some) < _LEAST_EXAMPLES or len({task.in_words(one) for one in some}) < _FOLDS:
+        return []
+    numbers = {label: number for number, label in enumerate(task.labels)}
+    gold = np.asarray([numbers[one.gold] for one in some])
     say("Looking for labels that may be wrong ...")
     unseen = out_of_fold(task, some)
     against = np.flatnonzero(unseen.argmax(1) != gold)
